@@ -20,6 +20,7 @@ from typing import Final
 from busway.clock import Clock
 from busway.message.message import PLACE_ACTIVE
 from busway.store.contract import FragmentKey, StoreError
+from busway.store.sqlite.file_check import FileCheck
 from busway.store.sqlite.store import SqliteStore
 from tests.chaos.damaged_server import damage_a_server, hit_bodies
 from tests.chaos.scenario import Outcome
@@ -32,6 +33,7 @@ SENT_TOGETHER: Final = 30
 SERVER_SHARE: Final = 50
 _LOTS: Final = 1 << 40
 
+_UNHURT: Final = "nothing of use was hit"
 _FILES = ("first.db", "first.db-wal", "first.high-water")
 
 
@@ -139,7 +141,7 @@ async def _judge_rows(store: SqliteStore, filled: FilledStore) -> tuple[str, str
     if damaged:  # a page of zeros shows as rows with the number 0
         return "damaged rows reported", _far_apart(filled.expected - found.keys())
     if not missing and not extra:
-        return "nothing of use was hit", None
+        return _UNHURT, None
     if store.lost_commits or filled.fragment not in keys:
         return "lost commits noticed", None
     return "", f"{len(missing)} messages vanished and {len(extra)} came back without a word"
@@ -199,7 +201,10 @@ def _damage_copies(folder: Path, rounds: int, chance: random.Random) -> tuple[Co
         copy = folder / f"copy-{number}"
         filled.copy_to(copy)
         what = hurt(copy / chance.choice(_FILES[:2]), chance)
+        found = FileCheck("first", copy / _FILES[0], lambda *_: None).run().findings
         way, wrong = asyncio.run(judge(copy, filled))
+        if way != _UNHURT and not found:
+            wrong = wrong or f"{way}, and a check finds nothing"
         if wrong is not None:
             violations[f"{what}: {wrong}"] += 1
         else:

@@ -230,7 +230,7 @@ class FileCheck:
     def _look_at(self, kind: str, look: Callable[[], None]) -> None:
         try:
             look()
-        except (apsw.Error, UnicodeDecodeError, ValueError, TypeError) as error:
+        except (apsw.Error, UnicodeDecodeError, ValueError, TypeError, LookupError) as error:
             self.report.findings.add(kind, f"{kind} of {self.report.name} cannot be read: {_reason(error)}")
 
     def _all(self, name: str, values: tuple[Any, ...] = (), place: str = "") -> Iterator[Any]:
@@ -323,6 +323,9 @@ class FileCheck:
                     (after,),
                     PLACE_TABLES[place],
                 ):
+                    if row[0] <= after:  # as in `_read_run`
+                        self._damaged(row[0], place, "it lies out of order")
+                        continue
                     after = row[0]
                     self._row(row, place)
                 return
@@ -330,23 +333,22 @@ class FileCheck:
                 found = list(self._all("read_keys", (after, _HIGH, 1), PLACE_TABLES[place]))
                 if not found:
                     return
-                [(after,)] = found
+                after = max(after + 1, found[0][0])
                 self._damaged(after, place, "a column of it is no text")
             except apsw.CorruptError:
-                self.report.findings.add(
-                    "messages", f"rows behind {self._named(max(after, 0), place)} cannot be read."
-                )
-                following = [key for key in sorted(self.report.fragments) if key > after >> COUNTER_BITS]
-                if not following:
+                after = self._behind_unreadable(after, place)
+                if after == _HIGH:
                     return
-                after = (following[0] << COUNTER_BITS) - 1
 
     def _row(self, row: tuple[Any, ...], place: int) -> None:
         key, bare = row[0], row[5]
         if isinstance(bare, int):
             self._references += 1
             self._reference_sum += _hash_of(bare)
-            [*bodies] = self._all("read_payload", (bare,))
+            try:
+                bodies = list(self._all("read_payload", (bare,)))
+            except (apsw.CorruptError, UnicodeDecodeError):
+                return self._damaged(key, place, f"the body that it shares, {bare}, cannot be read")
             if not bodies:
                 return self._damaged(key, place, f"the body that it shares, {bare}, is not there")
             bare = bodies[0][0]
@@ -369,19 +371,46 @@ class FileCheck:
     # -- runs
 
     def _runs(self) -> None:
+        """As `_rows`."""
         file = RunFile(self._connection)
         before = _LOW
         try:
-            for row in self._all("read_runs", (_LOW, _HIGH)):
-                run = file.run_of(row)
-                if run.key <= before:
-                    self.report.findings.add("runs", f"the runs at {self._named(run.key)} overlap.")
-                before = run.last
-                self._run(file, run, row)
+            while before < _HIGH:
+                try:
+                    for row in self._all("read_runs", (before + 1, _HIGH)):
+                        before = self._read_run(file, row, before)
+                    break
+                except apsw.CorruptError:
+                    before = self._behind_unreadable(before, PLACE_ACTIVE)
         finally:
             file.close()
         for (key,) in self._all("check_marks_alone"):
             self.report.findings.add("runs", f"there are marks of a run at {self._named(key)}, and no run.")
+
+    def _read_run(self, file: RunFile, row: tuple[Any, ...], before: int) -> int:
+        """The key from behind which on others are looked for. A page of zeros shows as keys that cannot be there:
+        whoever followed them would go round for ever."""
+        if row[0] <= before:
+            self.report.findings.add(
+                "runs", f"a run lies out of order, behind {self._named(max(before, 0))}."
+            )
+            return before
+        try:
+            run = file.run_of(row)
+            self._run(file, run, row)
+        except apsw.CorruptError:
+            file.close()
+            self.report.findings.add("runs", f"the run at {self._named(row[0])} cannot be read.")
+            return int(row[0])
+        return max(run.key, min(run.last, run.key | COUNTER_MASK))
+
+    def _behind_unreadable(self, after: int, place: int) -> int:
+        """Where reading goes on; the last of all keys when there is nothing more."""
+        self.report.findings.add(
+            "messages", f"messages behind {self._named(max(after, 0), place)} cannot be read."
+        )
+        before_fragments = [(key << COUNTER_BITS) - 1 for key in sorted(self.report.fragments)]
+        return next((before for before in before_fragments if before > after), _HIGH)
 
     def _run(self, file: RunFile, run: Run, row: tuple[Any, ...]) -> None:
         key, last, checksum, is_marked, gone, dead, marks_sum = row
