@@ -186,10 +186,10 @@ def test_who_opens_a_store_second_has_it(postgres_world: World, caplog: pytest.L
         second = postgres_world.store()
         await second.open()
         put(first, fragment, message(2))
-        with caplog.at_level(logging.ERROR), pytest.raises(CommitRefused, match="another owner"):
+        with caplog.at_level(logging.ERROR), pytest.raises(CommitRefused, match="Another server"):
             await first.flush()
-        assert first.state is StoreState.FAILED
-        assert "has another owner" in caplog.text
+        assert first.state is StoreState.TAKEN
+        assert "has taken over the store" in caplog.text
         put(second, fragment, message(2, b"of the second"))
         await second.flush()
         assert await active_numbers(second, fragment) == [1, 2]
@@ -215,7 +215,7 @@ def test_the_answer_of_a_store_that_was_taken_is_not_taken_for_success(postgres_
             await second.flush()
             proxy.cut_after(1, towards_target=True)
             put(first, fragment, message(1, b"of the first"))
-            with pytest.raises(CommitRefused, match="another owner"):
+            with pytest.raises(CommitRefused, match="Another server"):
                 await first.flush()
             await first.close()
             page = await second.messages(fragment, PLACE_ACTIVE, 0, 10, 1 << 20)

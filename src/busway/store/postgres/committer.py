@@ -151,7 +151,8 @@ class Committer:
             self._settle(parcels, ends_s)
         except StoreError as error:
             for parcel in parcels:
-                parcel.outcome = parcel.outcome or CommitUnknown(str(error))
+                if not parcel.is_stored:
+                    parcel.outcome = parcel.outcome or CommitUnknown(str(error))
 
     def _settle(self, parcels: list[Parcel], ends_s: float) -> None:
         """Raises StoreError when patience is over, and nobody knows."""
@@ -211,6 +212,7 @@ class Committer:
             self._epochs[parcel.store] = _number(found, at, 1)
             number = _number(found, at, 2)
             if number == parcel.number and found.get_value(at, 3) == parcel.batch_id:
+                parcel.is_stored = True
                 continue
             if number == parcel.number - 1:
                 unsent.append(parcel)

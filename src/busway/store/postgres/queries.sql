@@ -609,8 +609,9 @@ SELECT key, owner, fragment_index, last_counter, active, deferred, scheduled, by
 FROM busway.fragments WHERE store = $1 AND key = ANY($2) ORDER BY key
 
 -- read_fragment_marks --
--- Of each fragment of a store: what its numbers have in the upper bits, and where its active rows begin.
-SELECT key, fragment_index, head FROM busway.fragments WHERE store = $1 AND (fragment_index > 0 OR head > 0)
+-- Of each fragment of a store: what its numbers have in the upper bits, where its active rows begin, and the highest
+-- number ever given out.
+SELECT key, fragment_index, head, last_counter FROM busway.fragments WHERE store = $1
 
 -- read_dropped --
 -- Fragments that wait for the sweep.

@@ -271,6 +271,7 @@ class StoreFacts:
     __slots__ = (
         "dropped",
         "heads",
+        "highest",
         "last_payload",
         "number_indexes",
         "sharing",
@@ -283,8 +284,9 @@ class StoreFacts:
             return cursor.execute(query(name), values, binary=True).fetchall()
 
         marks = rows("read_fragment_marks", store)
-        self.number_indexes = {key: index for key, index, _ in marks if index > 0}
-        self.heads = {key: head for key, _, head in marks if head > 0}
+        self.number_indexes = {key: index for key, index, _, _ in marks if index > 0}
+        self.heads = {key: head for key, _, head, _ in marks if head > 0}
+        self.highest = {key: last & NUMBER_MASK for key, _, _, last in marks}
         self.dropped = {key for (key,) in rows("read_dropped", store)}
         self.sharing = {key for (key,) in rows("read_sharing", store)}
         entries = rows("read_fragments_with_entries", store)
