@@ -61,7 +61,8 @@ _DELETE: Final = _in_places("delete_rows", "b")
 _DELETE_SHARING: Final = _in_places("delete_sharing_rows", "b")
 #: Statements in their order, before and behind those of moves and changes.
 FIRST: Final = {
-    "fragments_create": Rows(query("fragments_create"), "bitibbbbbbb"),
+    "fragments_create": Rows(query("fragments_create"), "biti"),
+    "counters_create": Rows(query("counters_create"), "bbbbbbbbb"),
     "payloads": Rows(query("payloads_put"), "bd"),
     "payload_references": Rows(query("payload_references_put"), "bb"),
     "sharing": Rows(query("sharing_fragments_put"), "bi"),
@@ -86,7 +87,7 @@ LAST: Final = {
     "chunks": Rows(query("chunks_put"), "bbbbbbbd"),
     "producers": Rows(query("producers_put"), "bbbbbd"),
     "producers_purged": Rows(query("producers_purge"), "bb"),
-    "counters": Rows(query("counters_write"), "bbbbbbbbb"),
+    "counters": Rows(query("counters_write"), "bbbbbbbbbbb"),
     "fragments_dropped": Rows(query("fragments_drop"), "b"),
     "catalogue_deleted": Rows(query("catalogue_delete"), "it"),
     "catalogue": Rows(query("catalogue_put"), "itt"),
@@ -163,6 +164,8 @@ class ParcelMaker:
         self.number_bases: dict[int, int] = {}
         self.dropped: set[int] = set()
         self.purges: dict[int, int] = {}
+        #: Fragment → the version of its counters.
+        self.versions: dict[int, int] = {}
         #: Fragment → no active row has a lower number (without the index in its upper bits).
         self.heads: dict[int, int] = {}
         #: Fragment → the highest number of a row that ever came.
@@ -190,10 +193,12 @@ class ParcelMaker:
         if batch.logs is not None:
             _write_logs(parcel, batch.logs)
         if batch.counters:
+            versions, number = self.versions, parcel.number
             parcel.rows["counters"] = [
-                (key, *counter_values(counters), self.heads.get(key, 0))
+                (key, versions.get(key, 0), number, *counter_values(counters), self.heads.get(key, 0))
                 for key, counters in batch.counters.items()
             ]
+            versions.update(dict.fromkeys(batch.counters, number))
         self._rest(parcel, batch)
         if sweep_rows:
             parcel.sweep_rows = min(sweep_rows, SWEEP_SLICE_MAX)
@@ -208,6 +213,8 @@ class ParcelMaker:
         for fragment in parcel.swept:
             self.number_bases.pop(fragment, None)
             self.heads.pop(fragment, None)
+            self._highest.pop(fragment, None)
+            self.versions.pop(fragment, None)
             self.sharing.discard(fragment)
         for fragment in parcel.purged:
             self.purges.pop(fragment, None)
@@ -215,8 +222,10 @@ class ParcelMaker:
     # -- messages
     def _create(self, parcel: Parcel, batch: CommitBatch) -> None:
         parcel.rows["fragments_create"] = [
-            (row.key, self.store, row.owner, row.fragment_index, *counter_values(row.counters))
-            for row in batch.fragments_created
+            (row.key, self.store, row.owner, row.fragment_index) for row in batch.fragments_created
+        ]
+        parcel.rows["counters_create"] = [
+            (row.key, 0, *counter_values(row.counters)) for row in batch.fragments_created
         ]
         for row in batch.fragments_created:
             if row.fragment_index > 0:
