@@ -17,7 +17,8 @@ class CuttingProxy:
     """`async with CuttingProxy(port, seed=1) as proxy:` then connect to `proxy.port`.
 
     `slice_bytes_max` passes the stream on in pieces of at most so many bytes; `cut_after_bytes` resets a connection
-    after a random number of bytes up to that, in the middle of a frame more often than not.
+    after a random number of bytes up to that, in the middle of a frame more often than not. `cut_after`
+    resets all connections once so many bytes more have passed in one direction.
     """
 
     def __init__(
@@ -39,6 +40,9 @@ class CuttingProxy:
         self._server: asyncio.Server | None = None
         self._pairs: set[asyncio.Task[None]] = set()
         self._cut = asyncio.Event()
+        #: Bytes that passed towards the target, and back; where all is cut.
+        self.passed = {True: 0, False: 0}
+        self._cut_at: dict[bool, int | None] = {True: None, False: None}
 
     async def __aenter__(self) -> CuttingProxy:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
@@ -57,6 +61,9 @@ class CuttingProxy:
         for pair in list(self._pairs):
             pair.cancel()
             self._count_cut()
+
+    def cut_after(self, count: int, *, towards_target: bool) -> None:
+        self._cut_at[towards_target] = self.passed[towards_target] + count
 
     async def wait_for_cuts(self, count: int) -> None:
         while self.cuts < count:
@@ -80,7 +87,8 @@ class CuttingProxy:
         budget = _Budget(self._random.randrange(1, self.cut_after_bytes) if self.cut_after_bytes else None)
         try:
             await _first_of(
-                self._pass_on(reader, far_writer, budget), self._pass_on(far_reader, writer, budget)
+                self._pass_on(reader, far_writer, budget, True),
+                self._pass_on(far_reader, writer, budget, False),
             )
             if budget.is_spent():
                 self._count_cut()
@@ -91,14 +99,27 @@ class CuttingProxy:
             _reset(far_writer)
 
     async def _pass_on(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, budget: _Budget
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        budget: _Budget,
+        towards_target: bool,
     ) -> None:
         with suppress(OSError):
             while data := await reader.read(65_536):
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
                 for piece in self._pieces(data):
-                    writer.write(budget.take(piece))
+                    passing = budget.take(piece)
+                    cut_at = self._cut_at[towards_target]
+                    if cut_at is not None and self.passed[towards_target] + len(passing) >= cut_at:
+                        self._cut_at[towards_target] = None
+                        writer.write(passing[: cut_at - self.passed[towards_target]])
+                        await writer.drain()
+                        self.cut_all()
+                        return
+                    self.passed[towards_target] += len(passing)
+                    writer.write(passing)
                     await writer.drain()
                     if budget.is_spent():
                         return

@@ -7,6 +7,7 @@ then. The test that saw a fault must be green on the sources as they are, else i
 adds the row that brings it back.
 
   fault        what a row is, and its place in the sources
+  postgres     the fence and the look of PostgreSQL stores
   promises     faults against what the bus promises: durability, locks, sessions, rights
   lost         one at least for each defect of a review by which messages were lost, double or stuck
   greed        the same where one client could stop all others

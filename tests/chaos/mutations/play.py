@@ -20,12 +20,13 @@ from tests.chaos.mutations.fault import ROOT, SOURCE, Fault, PlaceLost
 from tests.chaos.mutations.greed import GREED
 from tests.chaos.mutations.letters import LETTERS
 from tests.chaos.mutations.lost import LOST
+from tests.chaos.mutations.postgres import POSTGRES
 from tests.chaos.mutations.promises import PROMISES
 from tests.chaos.mutations.reset import RESET
 from tests.chaos.mutations.staging import STAGING
 from tests.chaos.scenario import Outcome
 
-FAULTS: Final = (*PROMISES, *LOST, *DEFECTS, *GREED, *STAGING, *LETTERS, *RESET)
+FAULTS: Final = (*PROMISES, *LOST, *DEFECTS, *GREED, *STAGING, *LETTERS, *RESET, *POSTGRES)
 JOBS: Final = 2
 #: Of the tests of one fault. A fault may make a test hang; pytest ends that one after two minutes.
 SECONDS_MAX: Final = 300
