@@ -14,8 +14,8 @@ both_ways="tests/unit/amqp tests/unit/broker tests/unit/gateway tests/unit/rules
 #: And these once, as plain Python: the same changes on compiled modules are a row of make chaos; and bugs are planted
 #: in the sources that compiled modules would not notice.
 pure_only="tests/changes tests/unit/simulator/test_planted_changes.py"
-#: But for these: HTTP and WebSocket are not compiled, and what a stranger may hold is measured once.
-cannot_differ="--ignore-glob=*test_sas_matrix* --ignore-glob=*test_http_* --ignore-glob=*test_websocket*
+#: But for these: HTTP, WebSocket and PostgreSQL are not compiled, and what a stranger may hold is measured once.
+cannot_differ="--ignore-glob=*unit/store/test_postgres_* --ignore-glob=*test_sas_matrix* --ignore-glob=*test_http_* --ignore-glob=*test_websocket*
     --ignore-glob=*test_amqp_strangers*"
 #: Tests with real clients and servers wait more than they work: more of them than cores. What is prepared once for a
 #: file comes first: processes without work take tests from the end.

@@ -35,6 +35,7 @@ from busway.store.contract import (
     SessionRow,
     StoreError,
     StoreState,
+    StoreTaken,
     StoreUnavailable,
     TimedRow,
     TransferMark,
@@ -148,6 +149,10 @@ class MemoryStore:
     def refuse_next_commit(self) -> None:
         self._next_outcome = CommitRefused("The test wanted this commit to be refused.")
 
+    def be_taken(self) -> None:
+        """The next commit finds that another server has the store."""
+        self._next_outcome = StoreTaken("Another server has this store.")
+
     def lose_next_commit(self, *, is_applied: bool) -> None:
         """The next commit ends as unknown; `is_applied` says what the reopened store will show."""
         self._next_outcome = CommitUnknown("The test wanted the outcome of this commit to be unknown.")
@@ -190,7 +195,7 @@ class MemoryStore:
             self._fail(batch, outcome)
 
     def _fail(self, batch: CommitBatch, outcome: StoreError) -> None:
-        self.state = StoreState.FAILED
+        self.state = StoreState.TAKEN if isinstance(outcome, StoreTaken) else StoreState.FAILED
         gathered, self._open = self._open, CommitBatch()
         report(self._loop, batch.callbacks, outcome)
         report(self._loop, gathered.callbacks, CommitRefused("An earlier commit of the store failed."))

@@ -23,6 +23,7 @@ from busway.store.postgres.database import PostgresDatabase
 from busway.store.postgres.store import PostgresStore
 from busway.store.postgres.url import parse
 from tests.harness.cutting_proxy import CuttingProxy
+from tests.harness.manual_clock import ManualClock
 from tests.harness.postgres_server import PostgresServer
 from tests.store_contract.scenario import (
     STORES,
@@ -186,10 +187,10 @@ def test_who_opens_a_store_second_has_it(postgres_world: World, caplog: pytest.L
         second = postgres_world.store()
         await second.open()
         put(first, fragment, message(2))
-        with caplog.at_level(logging.ERROR), pytest.raises(CommitRefused, match="another owner"):
+        with caplog.at_level(logging.ERROR), pytest.raises(CommitRefused, match="Another server"):
             await first.flush()
-        assert first.state is StoreState.FAILED
-        assert "has another owner" in caplog.text
+        assert first.state is StoreState.TAKEN
+        assert "has taken over the store" in caplog.text
         put(second, fragment, message(2, b"of the second"))
         await second.flush()
         assert await active_numbers(second, fragment) == [1, 2]
@@ -215,7 +216,7 @@ def test_the_answer_of_a_store_that_was_taken_is_not_taken_for_success(postgres_
             await second.flush()
             proxy.cut_after(1, towards_target=True)
             put(first, fragment, message(1, b"of the first"))
-            with pytest.raises(CommitRefused, match="another owner"):
+            with pytest.raises(CommitRefused, match="Another server"):
                 await first.flush()
             await first.close()
             page = await second.messages(fragment, PLACE_ACTIVE, 0, 10, 1 << 20)
@@ -340,5 +341,58 @@ def test_moves_and_changes_survive_a_cut(postgres_world: World) -> None:
             assert {each.delivery_count for each in page.messages} == {3}
             assert await active_numbers(store, fragment) == []
             await store.close()
+
+    asyncio.run(play())
+
+
+def test_a_lock_that_is_held_for_a_moment_is_waited_for(own_postgres: PostgresServer, tmp_path: Path) -> None:
+    """A statement that a lock keeps waiting is ended by the server, and the commit is sent again."""
+    url = own_postgres.database()
+    world = World("postgres", tmp_path, url)
+
+    async def play(store: Any) -> None:
+        fragment = add_fragment(store)
+        await store.flush()
+        with psycopg.connect(url) as other:
+            other.execute("SELECT FROM busway.stores FOR UPDATE")
+            put(store, fragment, message(1))
+            await let_commits_start(store)
+            await soon(lambda: "due to lock timeout" in own_postgres.log_text())
+        await store.flush()
+        assert await active_numbers(store, fragment) == [1]
+
+    world.run(play)
+
+
+def test_a_server_without_room_gets_no_payload_for_a_while(postgres_world: World) -> None:
+    """Disk full: the batch is refused, certainly, and new messages are for five seconds; deletions go on."""
+
+    async def play() -> None:
+        clock = ManualClock()
+        store = PostgresStore(PostgresDatabase(parse(f"{postgres_world.url}?stores={STORES}")), 0, clock)
+        await store.open()
+        fragment = add_fragment(store)
+        put(store, fragment, message(1))
+        await store.flush()
+        with psycopg.connect(postgres_world.url, autocommit=True) as connection:
+            connection.execute(
+                "CREATE FUNCTION busway.no_room() RETURNS trigger LANGUAGE plpgsql AS"
+                " $$ BEGIN RAISE EXCEPTION 'no space left on device' USING ERRCODE = '53100'; END $$"
+            )
+            connection.execute(
+                "CREATE TRIGGER no_room BEFORE INSERT ON busway.messages EXECUTE FUNCTION busway.no_room()"
+            )
+        assert store.accepts_payload()
+        put(store, fragment, message(2))
+        with pytest.raises(CommitRefused, match="no space left"):
+            await store.flush()
+        await store.reopen()
+        assert not store.accepts_payload()
+        delete(store, fragment, 1)
+        await store.flush()
+        clock.advance(6)
+        assert store.accepts_payload()
+        assert await active_numbers(store, fragment) == []
+        await store.close()
 
     asyncio.run(play())

@@ -121,6 +121,10 @@ class StoreKeeper:
         self.counters = {row.key: row.counters for row in await self.store.fragments()}
         self._access_written_ms.clear()
 
+    def postpone(self) -> None:
+        """Instead of `connect`, which would fail: `fail` sees to the attempts that follow."""
+        self._is_closed = False
+
     async def enter_service(self) -> None:
         """After `connect`. Raises StoreError when the store does not fit the catalogue."""
         await self._examine(self)

@@ -8,6 +8,7 @@ adds the row that brings it back.
 
   fault        what a row is, and its place in the sources
   postgres     the fence and the look of PostgreSQL stores
+  databases    what keeps a server from a database that breaks its promises
   promises     faults against what the bus promises: durability, locks, sessions, rights
   lost         one at least for each defect of a review by which messages were lost, double or stuck
   greed        the same where one client could stop all others

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.chaos.mutations.databases import DATABASES
 from tests.chaos.mutations.defects import DEFECTS
 from tests.chaos.mutations.fault import ROOT, SOURCE, Fault, PlaceLost
 from tests.chaos.mutations.greed import GREED
@@ -27,7 +28,18 @@ from tests.chaos.mutations.safekeeping import SAFEKEEPING
 from tests.chaos.mutations.staging import STAGING
 from tests.chaos.scenario import Outcome
 
-FAULTS: Final = (*PROMISES, *LOST, *DEFECTS, *GREED, *STAGING, *LETTERS, *RESET, *SAFEKEEPING, *POSTGRES)
+FAULTS: Final = (
+    *PROMISES,
+    *LOST,
+    *DEFECTS,
+    *GREED,
+    *STAGING,
+    *LETTERS,
+    *RESET,
+    *SAFEKEEPING,
+    *POSTGRES,
+    *DATABASES,
+)
 JOBS: Final = 2
 #: Of the tests of one fault. A fault may make a test hang; pytest ends that one after two minutes.
 SECONDS_MAX: Final = 300

@@ -489,6 +489,68 @@ def test_a_store_that_cannot_be_opened_at_start_comes_later() -> None:
     asyncio.run(test())
 
 
+def test_a_store_that_another_server_has_taken_is_not_opened_by_itself() -> None:
+    """Stores: the two would take it from each other for ever. An operator's word opens it again."""
+
+    async def test(bench: NamespaceBench) -> None:
+        await _two_queues(bench)
+        bench.stores[1].be_taken()
+        with pytest.raises(BrokerError):
+            await bench.send("b")
+        await bench.advance(100, 10)
+        assert _states(bench.namespace) == ["open", "taken"]
+        owners = [store["owner"] for store in bench.namespace.stores.shown()]
+        assert owners == ["this server", "another server"]
+        with pytest.raises(ServerBusy):
+            bench.namespace.queue("b")
+        await bench.send("a")
+        await bench.namespace.stores.disable("store-1")
+        await bench.namespace.stores.enable("store-1")
+        assert _states(bench.namespace) == ["open", "open"]
+        await bench.send("b")
+
+    on_a_bench(test, 2)
+
+
+class Away(MemoryStore):
+    """In a database with others, which does not answer at the start."""
+
+    def __init__(self, name: str, database: str, opened: list[str]) -> None:
+        super().__init__(name)
+        self.url = f"postgresql://{database}/bus?store={name}"
+        self.is_away = True
+        self._opened = opened
+
+    async def open(self) -> None:
+        self._opened.append(self.name)
+        if self.is_away:
+            raise StoreError("Nobody answers.")
+        await super().open()
+
+
+def test_a_database_that_does_not_answer_is_waited_for_once_at_the_start() -> None:
+    """Stores: its stores are opened later, by themselves; those of other databases are not kept waiting."""
+
+    async def test(bench: NamespaceBench) -> None:
+        opened: list[str] = []
+        bench.stores += [Away(f"east-{number}", "east", opened) for number in range(3)]
+        for store in bench.stores[2:]:
+            store.is_away = False
+        await bench.restart()
+        for store in bench.stores[2:]:
+            store.is_away = True
+        opened.clear()
+        await bench.restart()
+        assert opened == ["east-0"]
+        assert _states(bench.namespace) == ["open", "open", "failed", "failed", "failed"]
+        for store in bench.stores[2:]:
+            store.is_away = False
+        await bench.advance(1, 0.1)
+        assert _states(bench.namespace) == ["open"] * 5
+
+    on_a_bench(test, 2)
+
+
 def test_data_of_a_newer_version_is_not_touched() -> None:
     """Stores: this one would damage it."""
 

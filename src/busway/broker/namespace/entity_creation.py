@@ -206,12 +206,17 @@ def spread_over(stores: Sequence[SomePlace], count: int) -> list[SomePlace]:
     return chosen
 
 
+def database_of(url: str) -> str:
+    """The address of a store up to its query: a database may hold many stores, and is one thing that can fail or be
+    busy. A file is one of its own."""
+    return url.partition("?")[0]
+
+
 def _by_database(stores: Sequence[SomePlace]) -> list[SomePlace]:
-    """In their order, but one of each database in turn: a database may hold many stores, and is one thing that can
-    fail or be busy. It is known by the address up to its query, and a file is one of its own."""
+    """In their order, but one of each database in turn."""
     databases: dict[str, list[SomePlace]] = {}
     for store in stores:
-        databases.setdefault(store.url.partition("?")[0], []).append(store)
+        databases.setdefault(database_of(store.url), []).append(store)
     rounds = zip_longest(*databases.values())
     return [store for each in rounds for store in each if store is not None]
 

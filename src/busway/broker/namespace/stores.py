@@ -37,7 +37,7 @@ from busway.broker.fragment.fragment import Fragment
 from busway.broker.namespace.catalogue import Catalogue, Changes
 from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, StoreRow, store_rows
 from busway.broker.namespace.contents import NamespaceContents, dropping
-from busway.broker.namespace.entity_creation import spread_over
+from busway.broker.namespace.entity_creation import database_of, spread_over
 from busway.broker.namespace.entity_table import EntityTable
 from busway.broker.store_keeper import StoreKeeper
 from busway.clock import Clock, Entropy
@@ -97,15 +97,24 @@ class NamespaceOpening:
         return list(self._contents.keepers.values())
 
     async def _connect_all(self) -> dict[str, StoreError | None]:
-        """By store the error that kept it from being opened. Stores out of service are not even tried."""
+        """By store the error that kept it from being opened. Stores out of service are not even tried, nor others in
+        a database that failed: each might wait as long for an answer, and is opened later like every failed store."""
         errors: dict[str, StoreError | None] = {}
         disabled: set[str] = set()
+        failures: dict[str, StoreError] = {}
         for keeper in self._ordered():
             if keeper.name in disabled:
                 errors[keeper.name] = StoreUnavailable(f"The store {keeper.name} is out of service.")
                 continue
-            errors[keeper.name] = await _connect(keeper)
-            if errors[keeper.name] is None and len(errors) == 1:
+            database = database_of(keeper.url)
+            if database in failures:
+                errors[keeper.name] = failures[database]
+                keeper.postpone()
+                continue
+            error = errors[keeper.name] = await _connect(keeper)
+            if error is not None:
+                failures[database] = error
+            elif len(errors) == 1:
                 rows = await self._contents.catalogue.read(keeper)
                 disabled = {row.name for row in store_rows(rows) if row.is_disabled}
         return errors

@@ -45,6 +45,7 @@ _BEGIN: Final[Statement] = (query("begin"), ())
 _COMMIT: Final[Statement] = (COMMIT, ())
 _FENCE: Final = query("fence")
 _LOOK: Final = query("look")
+_READ_COMMITS: Final = query("read_commits")
 _TAKE_STORE: Final = query("take_store")
 _PURGE: Final = query("duplicate_ids_purge")
 _PAYLOADS_DROP: Final[Statement] = (query("payloads_drop"), ())
@@ -124,10 +125,17 @@ class Committer:
     def take(self, store: int, opening: bytes) -> TakenStore:
         """The store is ours, from its next epoch on."""
         values = (integer(store), opening)
-        row = self._insist([_BEGIN, (_TAKE_STORE, values), _COMMIT], time.monotonic() + PATIENCE_S)[1]
-        if row.ntuples != 1:
+        statements: list[Statement] = [
+            _BEGIN,
+            (_TAKE_STORE, values),
+            (_READ_COMMITS, (column_of("integer", [store]),)),
+            _COMMIT,
+        ]
+        _, row, commits, _ = self._insist(statements, time.monotonic() + PATIENCE_S)
+        if row.ntuples != 1 or commits.ntuples != 1:
             raise StoreError(f"The database at {self._url.shown} has no store {store}.")
-        taken = TakenStore(*[_number(row, 0, column) for column in range(5)])
+        epoch, next_key, keys_end, spare_key = [_number(row, 0, column) for column in range(4)]
+        taken = TakenStore(epoch, _number(commits, 0, 1), next_key, keys_end, spare_key)
         self._epochs[store] = taken.epoch
         self._openings[store] = opening
         return taken
@@ -151,7 +159,8 @@ class Committer:
             self._settle(parcels, ends_s)
         except StoreError as error:
             for parcel in parcels:
-                parcel.outcome = parcel.outcome or CommitUnknown(str(error))
+                if not parcel.is_stored:
+                    parcel.outcome = parcel.outcome or CommitUnknown(str(error))
 
     def _settle(self, parcels: list[Parcel], ends_s: float) -> None:
         """Raises StoreError when patience is over, and nobody knows."""
@@ -200,17 +209,20 @@ class Committer:
         stores = [parcel.store for parcel in parcels]
         openings = [self._openings[store] for store in stores]
         values = (column_of("integer", stores), column_of("bytea", openings))
-        found = self._insist([_BEGIN, (_LOOK, values), _COMMIT], ends_s)[1]
-        rows = {_integer(found, at, 0): at for at in range(found.ntuples)}
+        statements: list[Statement] = [_BEGIN, (_LOOK, values), (_READ_COMMITS, values[:1]), _COMMIT]
+        _, ours, commits, _ = self._insist(statements, ends_s)
+        epochs = {_integer(ours, at, 0): _number(ours, at, 1) for at in range(ours.ntuples)}
+        last = {_integer(commits, at, 0): at for at in range(commits.ntuples)}
         unsent: list[Parcel] = []
         for parcel in parcels:
-            at = rows.get(parcel.store)
-            if at is None:
+            at = last.get(parcel.store)
+            if at is None or parcel.store not in epochs:
                 parcel.outcome = self._refusal(parcel, Meaning.FENCED, Refused(None, ""))
                 continue
-            self._epochs[parcel.store] = _number(found, at, 1)
-            number = _number(found, at, 2)
-            if number == parcel.number and found.get_value(at, 3) == parcel.batch_id:
+            self._epochs[parcel.store] = epochs[parcel.store]
+            number = _number(commits, at, 1)
+            if number == parcel.number and commits.get_value(at, 2) == parcel.batch_id:
+                parcel.is_stored = True
                 continue
             if number == parcel.number - 1:
                 unsent.append(parcel)

@@ -5,8 +5,8 @@ index, own expiry entries, shared payloads; and where the active rows of each fr
 the parcel in one step, on the loop, so that what joins the next batch is not in this one. What needs to see rows
 first, moves and changes, it only gathers (`row_changes`).
 
-A head moves up with what is deleted at the head, and to the end when nothing active is left; a row that comes back
-below it takes it down. Reads begin there, because what lies before may be dead rows of hours.
+A head moves up with what is deleted there, and to the first row that a page from it on begins with; a row that comes
+back below it takes it down. Reads begin there, because what lies before may be dead rows of hours.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ _DELETE: Final = _in_places("delete_rows", "b")
 _DELETE_SHARING: Final = _in_places("delete_sharing_rows", "b")
 #: Statements in their order, before and behind those of moves and changes.
 FIRST: Final = {
-    "fragments_create": Rows(query("fragments_create"), "bitibbbbbbb"),
+    "fragments_create": Rows(query("fragments_create"), "biti"),
+    "counters_create": Rows(query("counters_create"), "bbbbbbbbb"),
     "payloads": Rows(query("payloads_put"), "bd"),
     "payload_references": Rows(query("payload_references_put"), "bb"),
     "sharing": Rows(query("sharing_fragments_put"), "bi"),
@@ -86,7 +87,7 @@ LAST: Final = {
     "chunks": Rows(query("chunks_put"), "bbbbbbbd"),
     "producers": Rows(query("producers_put"), "bbbbbd"),
     "producers_purged": Rows(query("producers_purge"), "bb"),
-    "counters": Rows(query("counters_write"), "bbbbbbbbb"),
+    "counters": Rows(query("counters_write"), "bbbbbbbbbbb"),
     "fragments_dropped": Rows(query("fragments_drop"), "b"),
     "catalogue_deleted": Rows(query("catalogue_delete"), "it"),
     "catalogue": Rows(query("catalogue_put"), "itt"),
@@ -104,12 +105,14 @@ class Parcel:
         "batch_id",
         "changes",
         "has_shared",
+        "is_stored",
         "moves",
         "number",
         "outcome",
         "purged",
         "purges",
         "reserved",
+        "returns",
         "rows",
         "shadow",
         "store",
@@ -139,6 +142,10 @@ class Parcel:
         #: Another block of keys is wanted; its beginning.
         self.wants_keys = False
         self.reserved: int | None = None
+        #: Rows that had come back below others when it was closed, with its own.
+        self.returns = 0
+        #: It was found stored after its answer was lost.
+        self.is_stored = False
         self.outcome: StoreError | None = None
 
     def add(self, name: str, rows: Iterable[Any]) -> None:
@@ -157,8 +164,15 @@ class ParcelMaker:
         self.number_bases: dict[int, int] = {}
         self.dropped: set[int] = set()
         self.purges: dict[int, int] = {}
+        #: Fragment → the version of its counters.
+        self.versions: dict[int, int] = {}
         #: Fragment → no active row has a lower number (without the index in its upper bits).
         self.heads: dict[int, int] = {}
+        #: Fragment → the highest number of a row that ever came.
+        self._highest: dict[int, int] = {}
+        #: Rows that came back below it; and how many of these are durable.
+        self.returns = 0
+        self.returns_stored = 0
         self.last_payload = store << _PAYLOADS_OF_STORE_BITS
 
     def payload_bounds(self) -> tuple[int, int]:
@@ -179,22 +193,28 @@ class ParcelMaker:
         if batch.logs is not None:
             _write_logs(parcel, batch.logs)
         if batch.counters:
+            versions, number = self.versions, parcel.number
             parcel.rows["counters"] = [
-                (key, *counter_values(counters), self._head_of(key, counters))
+                (key, versions.get(key, 0), number, *counter_values(counters), self.heads.get(key, 0))
                 for key, counters in batch.counters.items()
             ]
+            versions.update(dict.fromkeys(batch.counters, number))
         self._rest(parcel, batch)
         if sweep_rows:
             parcel.sweep_rows = min(sweep_rows, SWEEP_SLICE_MAX)
             parcel.sweeping = [(key, key in self.sharing) for key in sorted(self.dropped)]
+        parcel.returns = self.returns
         return parcel
 
     def committed(self, parcel: Parcel) -> None:
         """It is durable: what it swept and purged is gone for good."""
+        self.returns_stored = parcel.returns
         self.dropped.difference_update(parcel.swept)
         for fragment in parcel.swept:
             self.number_bases.pop(fragment, None)
             self.heads.pop(fragment, None)
+            self._highest.pop(fragment, None)
+            self.versions.pop(fragment, None)
             self.sharing.discard(fragment)
         for fragment in parcel.purged:
             self.purges.pop(fragment, None)
@@ -202,8 +222,10 @@ class ParcelMaker:
     # -- messages
     def _create(self, parcel: Parcel, batch: CommitBatch) -> None:
         parcel.rows["fragments_create"] = [
-            (row.key, self.store, row.owner, row.fragment_index, *counter_values(row.counters))
-            for row in batch.fragments_created
+            (row.key, self.store, row.owner, row.fragment_index) for row in batch.fragments_created
+        ]
+        parcel.rows["counters_create"] = [
+            (row.key, 0, *counter_values(row.counters)) for row in batch.fragments_created
         ]
         for row in batch.fragments_created:
             if row.fragment_index > 0:
@@ -213,7 +235,7 @@ class ParcelMaker:
         payload_of = self._share(parcel, batch) if batch.puts_copies else None
         rows = message_rows(batch.puts, payload_of)
         if rows.active:
-            self._lower_heads([row[0] for row in rows.active])
+            self._arrive([row[0] for row in rows.active])
             if payload_of is None:
                 parcel.rows["active"] = [(*row[:5], None, row[5]) for row in rows.active]
             else:
@@ -261,7 +283,7 @@ class ParcelMaker:
                 parcel, {move.to_fragment for move in batch.moves if move.from_fragment in self.sharing}
             )
         arriving = [move for move in batch.moves if move.to_place == PLACE_ACTIVE]
-        self._lower_heads([row_key(move.to_fragment, move.to_number) for move in arriving])
+        self._arrive([row_key(move.to_fragment, move.to_number) for move in arriving])
         self.with_sessions.update([move.to_fragment for move in arriving if move.session_id is not None])
         self.with_expiry.update([move.to_fragment for move in batch.moves if move.with_expiry_entry])
         for move in batch.moves:
@@ -308,24 +330,34 @@ class ParcelMaker:
             head += 1
         self.heads[fragment] = head
 
-    def _lower_heads(self, keys: list[int]) -> None:
-        heads = self.heads
-        if not heads or not keys:
+    def _arrive(self, keys: list[int]) -> None:
+        """Active rows come: usually behind all others."""
+        if not keys:
             return
-        low = min(keys)
-        if low >> COUNTER_BITS == max(keys) >> COUNTER_BITS:
-            keys = [low]
+        low, high = min(keys), max(keys)
+        fragment = low >> COUNTER_BITS
+        if fragment == high >> COUNTER_BITS and low & COUNTER_MASK > self._highest.get(fragment, 0):
+            self._highest[fragment] = high & COUNTER_MASK
+            return
         for key in keys:
-            head = heads.get(key >> COUNTER_BITS)
-            if head is not None and key & COUNTER_MASK < head:
-                heads[key >> COUNTER_BITS] = key & COUNTER_MASK
+            fragment, number = key >> COUNTER_BITS, key & COUNTER_MASK
+            if number > self._highest.get(fragment, 0):
+                self._highest[fragment] = number
+                continue
+            self.returns += 1
+            if number < self.heads.get(fragment, 1):
+                self.heads[fragment] = number
 
-    def _head_of(self, fragment: FragmentKey, counters: Counters) -> int:
-        if counters.active == 0:
-            end = (counters.last_counter & COUNTER_MASK) + 1
-            if end > self.heads.get(fragment, 1):
-                self.heads[fragment] = end
-        return self.heads.get(fragment, 0)
+    def begin_heads(self, heads: dict[int, int], highest: dict[int, int]) -> None:
+        """As they were stored, and the highest numbers ever given out."""
+        self.heads, self._highest = heads, highest
+
+    def seen_first(self, fragment: int, number: int, last: int, returns: int) -> None:
+        """A page from the head on began with this row. `returns`: how many rows had come back, and were durable, when
+        the read began; where others came since, one of them may lie before."""
+        self._highest[fragment] = max(last, self._highest.get(fragment, 0))
+        if returns == self.returns and number > self.heads.get(fragment, 1):
+            self.heads[fragment] = number
 
     # -- the rest
     def _states_and_ids(self, parcel: Parcel, batch: CommitBatch) -> None:

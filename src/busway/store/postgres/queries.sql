@@ -36,9 +36,12 @@ SELECT count(*) FROM busway.stores
 WITH taken AS (
     UPDATE busway.database SET next_fragment_key = next_fragment_key + 2 * $2::bigint
     RETURNING next_fragment_key - 2 * $2::bigint AS first_key
+),
+begun AS (
+    INSERT INTO busway.commits VALUES ($1::integer, 0, '')
 )
 INSERT INTO busway.stores
-SELECT $1::integer, 0, 0, 0, '', '', first_key, first_key + $2::bigint, first_key + $2::bigint, 0 FROM taken
+SELECT $1::integer, 0, '', first_key, first_key + $2::bigint, first_key + $2::bigint, 0 FROM taken
 
 -- begin --
 -- The first of a commit.
@@ -58,17 +61,21 @@ SELECT busway.fence($1, $2, $3, $4)
 
 -- take_store --
 -- A new owner. Waits for a commit in flight, which is then either contained or refused for ever.
-UPDATE busway.stores SET epoch = epoch + 1, began_at = commit_number, opening = $2::bytea WHERE store = $1::integer
-RETURNING epoch, commit_number, next_key, keys_end, spare_key
+UPDATE busway.stores SET epoch = epoch + 1, opening = $2::bytea WHERE store = $1::integer
+RETURNING epoch, next_key, keys_end, spare_key
+
+-- read_commits --
+-- The last commits of stores whose rows are held: number and random id.
+SELECT store, number, batch FROM busway.commits WHERE store = ANY($1::integer [])
 
 -- look --
--- After a lost answer: what became of the last commits of stores that are still ours. It raises the epoch, so that
--- whatever may lie in the socket of an older connection comes too late; and it writes, so that its own COMMIT proves
--- what it saw to be on a standby as well.
-UPDATE busway.stores SET epoch = stores.epoch + 1, began_at = stores.commit_number
+-- After a lost answer: stores that are still ours. It raises the epoch, so that whatever may lie in the socket of an
+-- older connection comes too late; and it writes, so that its own COMMIT proves what is read behind it to be on a
+-- standby as well.
+UPDATE busway.stores SET epoch = stores.epoch + 1
 FROM unnest($1::integer [], $2::bytea []) AS given (store, opening)
 WHERE stores.store = given.store AND stores.opening = given.opening
-RETURNING stores.store, stores.epoch, stores.commit_number, stores.batch
+RETURNING stores.store, stores.epoch
 
 -- put_active --
 -- Stores active messages.
@@ -274,28 +281,43 @@ DELETE FROM busway.log_producers USING unnest($1::bigint [], $2::bigint []) AS g
 WHERE log_producers.log = given.log AND log_producers.used_at < given.before
 
 -- counters_write --
--- Counts, sizes and high-water marks of fragments.
-UPDATE busway.fragments SET
-    last_counter = given.last_counter, active = given.active, deferred = given.deferred, scheduled = given.scheduled,
-    bytes = given.bytes, expiry_high = given.expiry_high, accessed_at = given.accessed_at, head = given.head
+-- Counts, sizes and high-water marks of fragments that there are, in place of their last version.
+WITH past AS (
+    DELETE FROM busway.counters USING unnest($1::bigint [], $2::bigint []) AS given (fragment, version)
+    WHERE counters.fragment = given.fragment AND counters.version = given.version
+)
+INSERT INTO busway.counters
+SELECT
+    given.fragment, given.version, given.last_counter, given.active, given.deferred, given.scheduled, given.bytes,
+    given.expiry_high, given.accessed_at, given.head
 FROM unnest(
-    $1::bigint [], $2::bigint [], $3::bigint [], $4::bigint [], $5::bigint [], $6::bigint [], $7::bigint [],
-    $8::bigint [], $9::bigint []
-) AS given (key, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at, head)
-WHERE fragments.key = given.key
+    $1::bigint [], $3::bigint [], $4::bigint [], $5::bigint [], $6::bigint [], $7::bigint [], $8::bigint [],
+    $9::bigint [], $10::bigint [], $11::bigint []
+) AS given (
+    fragment, version, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at, head
+)
+INNER JOIN busway.fragments ON fragments.key = given.fragment
 
 -- fragments_create --
 -- New fragments.
 INSERT INTO busway.fragments
-SELECT given.*, 0, 0 FROM unnest(
-    $1::bigint [], $2::integer [], $3::text [], $4::integer [], $5::bigint [], $6::bigint [], $7::bigint [],
-    $8::bigint [], $9::bigint [], $10::bigint [], $11::bigint []
+SELECT given.*, 0 FROM unnest($1::bigint [], $2::integer [], $3::text [], $4::integer []) AS given
+
+-- counters_create --
+-- Their counters.
+INSERT INTO busway.counters
+SELECT given.*, 0 FROM unnest(
+    $1::bigint [], $2::bigint [], $3::bigint [], $4::bigint [], $5::bigint [], $6::bigint [], $7::bigint [],
+    $8::bigint [], $9::bigint []
 ) AS given
 
 -- fragments_drop --
 -- Fragments are gone for every reader; their rows are swept later.
 WITH gone AS (
     DELETE FROM busway.fragments WHERE key = ANY($1::bigint []) RETURNING key, store
+),
+uncounted AS (
+    DELETE FROM busway.counters WHERE fragment = ANY($1::bigint [])
 )
 INSERT INTO busway.dropped_fragments SELECT key, store FROM gone
 
@@ -601,16 +623,21 @@ SELECT
         ORDER BY chunk.last_number LIMIT 1
     )),
     scheduled, bytes, expiry_high, accessed_at
-FROM busway.fragments WHERE store = $1 ORDER BY key
+FROM busway.fragments INNER JOIN busway.counters ON counters.fragment = fragments.key
+WHERE store = $1 ORDER BY key
 
 -- read_some_fragments --
 -- Some of them.
 SELECT key, owner, fragment_index, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at
-FROM busway.fragments WHERE store = $1 AND key = ANY($2) ORDER BY key
+FROM busway.fragments INNER JOIN busway.counters ON counters.fragment = fragments.key
+WHERE store = $1 AND key = ANY($2) ORDER BY key
 
 -- read_fragment_marks --
--- Of each fragment of a store: what its numbers have in the upper bits, and where its active rows begin.
-SELECT key, fragment_index, head FROM busway.fragments WHERE store = $1 AND (fragment_index > 0 OR head > 0)
+-- Of each fragment of a store: what its numbers have in the upper bits, where its active rows begin, the highest number
+-- ever given out, and the version of these.
+SELECT key, fragment_index, head, last_counter, version
+FROM busway.fragments INNER JOIN busway.counters ON counters.fragment = fragments.key
+WHERE store = $1
 
 -- read_dropped --
 -- Fragments that wait for the sweep.

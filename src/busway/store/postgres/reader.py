@@ -271,9 +271,11 @@ class StoreFacts:
     __slots__ = (
         "dropped",
         "heads",
+        "highest",
         "last_payload",
         "number_indexes",
         "sharing",
+        "versions",
         "with_expiry",
         "with_sessions",
     )
@@ -283,8 +285,10 @@ class StoreFacts:
             return cursor.execute(query(name), values, binary=True).fetchall()
 
         marks = rows("read_fragment_marks", store)
-        self.number_indexes = {key: index for key, index, _ in marks if index > 0}
-        self.heads = {key: head for key, _, head in marks if head > 0}
+        self.number_indexes = {key: index for key, index, _, _, _ in marks if index > 0}
+        self.heads = {key: head for key, _, head, _, _ in marks if head > 0}
+        self.highest = {key: last & NUMBER_MASK for key, _, _, last, _ in marks}
+        self.versions = {key: version for key, _, _, _, version in marks}
         self.dropped = {key for (key,) in rows("read_dropped", store)}
         self.sharing = {key for (key,) in rows("read_sharing", store)}
         entries = rows("read_fragments_with_entries", store)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from busway.message.message import PLACE_ACTIVE
+from busway.message.message import PLACE_ACTIVE, Message
 from busway.store.contract import FragmentKey
 from busway.store.postgres.parcel import ParcelMaker
 from busway.store.postgres.reader import Reader, ReadingConnections
@@ -61,6 +61,22 @@ class PostgresReads(CorrectedReads[Reader]):
         limit: int,
         bytes_max: int,
     ) -> RawPage:
-        if place == PLACE_ACTIVE:
-            after = max(after, self._maker.heads.get(fragment, 1) - 1)
-        return await super()._raw_messages(span, fragment, place, after, limit, bytes_max)
+        maker = self._maker
+        head = maker.heads.get(fragment, 1)
+        if place != PLACE_ACTIVE or after >= head:
+            return await super()._raw_messages(span, fragment, place, after, limit, bytes_max)
+        returns = maker.returns_stored
+        page = await super()._raw_messages(span, fragment, place, head - 1, limit, bytes_max)
+        first = min((found for found in (_first(page.messages), _first_damaged(page)) if found), default=0)
+        if first and maker is self._maker:
+            maker.seen_first(fragment, first, page.last_number, returns)
+        return page
+
+
+def _first(messages: list[Message]) -> int:
+    """The number of the first; 0 when there is none."""
+    return messages[0].sequence_number if messages else 0
+
+
+def _first_damaged(page: RawPage) -> int:
+    return page.damaged[0][1] if page.damaged else 0

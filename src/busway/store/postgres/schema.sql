@@ -5,7 +5,7 @@
 -- store. Ids that clients choose are bytes: text cannot hold U+0000 and is sorted by collations.
 --
 -- Rows die as fast as they come. So vacuum goes by count and without pauses, rows that every commit updates have room
--- on their page, and no read begins where dead rows may lie: see `fragments.head`.
+-- on their page, and no read begins where dead rows may lie: see `counters.head`.
 
 CREATE SCHEMA busway;
 
@@ -19,14 +19,11 @@ CREATE TABLE busway.database (
 );
 
 -- The stores, each with the keys that its next fragments get: a block that is in use, and the beginning of another one.
--- The fence. Whoever opens a store raises its epoch, leaves its own random `opening`, and keeps where the commits of
--- the epoch began. Each commit must find the epoch and the number before its own, and leaves its number and random id.
+-- The fence. Whoever opens a store raises its epoch and leaves its own random `opening`. Each commit must find the epoch
+-- and the number before its own.
 CREATE TABLE busway.stores (
     store INTEGER PRIMARY KEY,
     epoch BIGINT NOT NULL,
-    began_at BIGINT NOT NULL,
-    commit_number BIGINT NOT NULL,
-    batch BYTEA NOT NULL,
     opening BYTEA NOT NULL,
     next_key BIGINT NOT NULL,
     keys_end BIGINT NOT NULL,
@@ -39,20 +36,40 @@ CREATE TABLE busway.stores (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- Raises BW001 unless every one of these commits is the next of its store in its epoch; that ends the whole transaction.
+-- The last commit of each store, with its random id. Its number is in the key, here and in `counters`: where a row is
+-- updated in every commit, an old snapshot keeps all of its versions, and whoever looks for the row walks over them.
+-- (Measured: 18 µs more of each commit after every thousand of them; nothing this way.)
+CREATE TABLE busway.commits (
+    store INTEGER NOT NULL,
+    number BIGINT NOT NULL,
+    batch BYTEA NOT NULL,
+    PRIMARY KEY (store, number)
+) WITH (
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+-- Raises BW001 unless every one of these commits is the next of its store in its epoch; that ends the whole
+-- transaction. The row of the store is held, not changed: whoever raises the epoch waits.
 CREATE FUNCTION busway.fence(
     given_stores INTEGER [], given_epochs BIGINT [], given_numbers BIGINT [], given_batches BYTEA []
 ) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
-    advanced INTEGER;
+    owned INTEGER;
+    followed INTEGER;
 BEGIN
-    UPDATE busway.stores SET commit_number = given.number, batch = given.batch
-    FROM unnest(given_stores, given_epochs, given_numbers, given_batches) AS given (store, epoch, number, batch)
-    WHERE stores.store = given.store AND stores.epoch = given.epoch AND stores.commit_number = given.number - 1;
-    GET DIAGNOSTICS advanced = row_count;
-    IF advanced <> cardinality(given_stores) THEN
+    PERFORM FROM busway.stores INNER JOIN unnest(given_stores, given_epochs) AS given (store, epoch)
+        ON stores.store = given.store AND stores.epoch = given.epoch
+        FOR SHARE OF stores;
+    GET DIAGNOSTICS owned = row_count;
+    DELETE FROM busway.commits USING unnest(given_stores, given_numbers) AS given (store, number)
+    WHERE commits.store = given.store AND commits.number = given.number - 1;
+    GET DIAGNOSTICS followed = row_count;
+    IF owned <> cardinality(given_stores) OR followed <> cardinality(given_stores) THEN
         RAISE EXCEPTION 'another owner has one of these stores' USING ERRCODE = 'BW001';
     END IF;
+    INSERT INTO busway.commits SELECT * FROM unnest(given_stores, given_numbers, given_batches);
 END
 $$;
 
@@ -272,13 +289,22 @@ CREATE TABLE busway.log_producers (
     autovacuum_vacuum_cost_delay = 0
 );
 
--- One row per fragment. `head`: no active message has a lower number, so that reads begin behind the dead rows of what
--- was consumed. `owner` is for people who look into the database.
+-- One row per fragment. `owner` is for people who look into the database.
 CREATE TABLE busway.fragments (
     key BIGINT PRIMARY KEY,
     store INTEGER NOT NULL,
     owner TEXT NOT NULL,
     fragment_index INTEGER NOT NULL,
+    ids_since BIGINT NOT NULL
+);
+
+CREATE INDEX fragment_stores ON busway.fragments (store);
+
+-- What changes of a fragment in nearly every commit; the version is the number of the commit. `head`: no active message
+-- has a lower number, so that reads begin behind the dead rows of what was consumed.
+CREATE TABLE busway.counters (
+    fragment BIGINT NOT NULL,
+    version BIGINT NOT NULL,
     last_counter BIGINT NOT NULL,
     active BIGINT NOT NULL,
     deferred BIGINT NOT NULL,
@@ -286,16 +312,13 @@ CREATE TABLE busway.fragments (
     bytes BIGINT NOT NULL,
     expiry_high BIGINT NOT NULL,
     accessed_at BIGINT NOT NULL,
-    ids_since BIGINT NOT NULL,
-    head BIGINT NOT NULL
+    head BIGINT NOT NULL,
+    PRIMARY KEY (fragment, version)
 ) WITH (
-    fillfactor = 50,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_cost_delay = 0
 );
-
-CREATE INDEX fragment_stores ON busway.fragments (store);
 
 -- Fragments whose rows wait to be swept.
 CREATE TABLE busway.dropped_fragments (

@@ -115,7 +115,9 @@ class PostgresStore(CommitCycle):
         self._begin(taken, maker, facts)
 
     def _begin(self, taken: TakenStore, maker: ParcelMaker, facts: StoreFacts) -> None:
-        maker.sharing, maker.dropped, maker.heads = facts.sharing, facts.dropped, facts.heads
+        maker.sharing, maker.dropped = facts.sharing, facts.dropped
+        maker.begin_heads(facts.heads, facts.highest)
+        maker.versions = facts.versions
         maker.with_sessions, maker.with_expiry = facts.with_sessions, facts.with_expiry
         maker.number_bases = {key: first_number_base(index) for key, index in facts.number_indexes.items()}
         maker.last_payload = max(maker.last_payload, facts.last_payload)

@@ -12,9 +12,6 @@ CREATE TABLE busway.database (
 CREATE TABLE busway.stores (
     store INTEGER PRIMARY KEY,
     epoch BIGINT NOT NULL,
-    began_at BIGINT NOT NULL,
-    commit_number BIGINT NOT NULL,
-    batch BYTEA NOT NULL,
     opening BYTEA NOT NULL,
     next_key BIGINT NOT NULL,
     keys_end BIGINT NOT NULL,
@@ -27,19 +24,35 @@ CREATE TABLE busway.stores (
     autovacuum_vacuum_cost_delay = 0
 );
 
+CREATE TABLE busway.commits (
+    store INTEGER NOT NULL,
+    number BIGINT NOT NULL,
+    batch BYTEA NOT NULL,
+    PRIMARY KEY (store, number)
+) WITH (
+    autovacuum_vacuum_threshold = 5000,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_cost_delay = 0
+);
+
 CREATE FUNCTION busway.fence(
     given_stores INTEGER [], given_epochs BIGINT [], given_numbers BIGINT [], given_batches BYTEA []
 ) RETURNS VOID LANGUAGE plpgsql AS $$
 DECLARE
-    advanced INTEGER;
+    owned INTEGER;
+    followed INTEGER;
 BEGIN
-    UPDATE busway.stores SET commit_number = given.number, batch = given.batch
-    FROM unnest(given_stores, given_epochs, given_numbers, given_batches) AS given (store, epoch, number, batch)
-    WHERE stores.store = given.store AND stores.epoch = given.epoch AND stores.commit_number = given.number - 1;
-    GET DIAGNOSTICS advanced = row_count;
-    IF advanced <> cardinality(given_stores) THEN
+    PERFORM FROM busway.stores INNER JOIN unnest(given_stores, given_epochs) AS given (store, epoch)
+        ON stores.store = given.store AND stores.epoch = given.epoch
+        FOR SHARE OF stores;
+    GET DIAGNOSTICS owned = row_count;
+    DELETE FROM busway.commits USING unnest(given_stores, given_numbers) AS given (store, number)
+    WHERE commits.store = given.store AND commits.number = given.number - 1;
+    GET DIAGNOSTICS followed = row_count;
+    IF owned <> cardinality(given_stores) OR followed <> cardinality(given_stores) THEN
         RAISE EXCEPTION 'another owner has one of these stores' USING ERRCODE = 'BW001';
     END IF;
+    INSERT INTO busway.commits SELECT * FROM unnest(given_stores, given_numbers, given_batches);
 END
 $$;
 
@@ -251,6 +264,14 @@ CREATE TABLE busway.fragments (
     store INTEGER NOT NULL,
     owner TEXT NOT NULL,
     fragment_index INTEGER NOT NULL,
+    ids_since BIGINT NOT NULL
+);
+
+CREATE INDEX fragment_stores ON busway.fragments (store);
+
+CREATE TABLE busway.counters (
+    fragment BIGINT NOT NULL,
+    version BIGINT NOT NULL,
     last_counter BIGINT NOT NULL,
     active BIGINT NOT NULL,
     deferred BIGINT NOT NULL,
@@ -258,16 +279,13 @@ CREATE TABLE busway.fragments (
     bytes BIGINT NOT NULL,
     expiry_high BIGINT NOT NULL,
     accessed_at BIGINT NOT NULL,
-    ids_since BIGINT NOT NULL,
-    head BIGINT NOT NULL
+    head BIGINT NOT NULL,
+    PRIMARY KEY (fragment, version)
 ) WITH (
-    fillfactor = 50,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_scale_factor = 0,
     autovacuum_vacuum_cost_delay = 0
 );
-
-CREATE INDEX fragment_stores ON busway.fragments (store);
 
 CREATE TABLE busway.dropped_fragments (
     key BIGINT PRIMARY KEY,
