@@ -151,6 +151,14 @@ STORES_DEFAULT: Final = 4
 #: Of a new data directory whose configuration file names none.
 NAMESPACE_DEFAULT: Final = "busway"
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
+#: Of memory that is free at the end of a heap so much is kept; and only larger pieces are mapped by themselves, and
+#: given back as soon as they are free.
+FREED_KEPT_BYTES: Final = 16 << 20
+MAPPED_ALONE_BYTES: Final = 4 << 20
+#: Their names in glibc's `mallopt` and in the environment.
+_GIVEN_BACK: Final = -1
+_MAPPED_ALONE: Final = -3
+_ALLOCATOR_SETTINGS: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 SLICE_NS: Final = 300_000
 #: The number of `sched_setattr`, for which Python has no function.
 _CALL_NUMBERS: Final = {"x86_64": 314, "aarch64": 274}
@@ -185,6 +193,18 @@ def slow_the_collector() -> None:
     the cyclic collector would look at every one of them again and again."""
     gc.set_threshold(250_000, 20, 50)
     gc.enable()  # it rests while a server is imported
+
+
+def keep_freed_memory() -> None:
+    """Some of what is freed stays with the process, for what comes next. By default glibc gives it back as soon as
+    twice the largest piece is free: then each chunk of a megabyte that is written or read costs a fault for every
+    page of it, several times what is done with it. Whoever sets this in the environment has his way."""
+    if sys.platform != "linux" or any(name in os.environ for name in _ALLOCATOR_SETTINGS):
+        return
+    with contextlib.suppress(OSError, AttributeError):  # another library than glibc
+        set_option = ctypes.CDLL(None).mallopt
+        set_option(_MAPPED_ALONE, MAPPED_ALONE_BYTES)
+        set_option(_GIVEN_BACK, FREED_KEPT_BYTES)
 
 
 def ask_for_short_slices() -> bool:

@@ -202,6 +202,7 @@ def _run(options: ServeOptions, given: set[str]) -> None:
 
     try:
         server.slow_the_collector()
+        server.keep_freed_memory()
         server.ask_for_short_slices()
         config = None
         if options.config is not None:

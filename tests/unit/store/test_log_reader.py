@@ -63,6 +63,29 @@ def test_a_healthy_log_is_read_the_quick_way(
     assert (page.damaged, page.more) == ([], False)
 
 
+@pytest.mark.parametrize(
+    ("name", "values"), [("read_chunk_list", 3), ("read_chunks_joined", 3), ("read_sessions", 4)]
+)
+@pytest.mark.parametrize("is_reader", [True, False], ids=["reader", "writer"])
+def test_a_statement_is_prepared_once_whatever_values_it_comes_with(
+    writer: apsw.Connection, tmp_path: Path, name: str, values: int, is_reader: bool
+) -> None:
+    """Speed: preparing it costs several times what running it does. SQLite asks the authorizer as it prepares."""
+    connection = open_for_reading(tmp_path / "a.db", None) if is_reader else writer
+    asked: list[str | None] = []
+
+    def authorizer(_: int, first: str | None, *__: str | None) -> int:
+        asked.append(first)
+        return apsw.SQLITE_OK
+
+    connection.authorizer = authorizer
+    for number in range(5):
+        connection.execute(query(name), tuple(range(number, number + values))).fetchall()
+        if number == 0:
+            once = len(asked)
+    assert len(asked) == once > 0
+
+
 @pytest.mark.parametrize("count", [1, 5])
 def test_a_page_leaves_no_transaction_open(writer: apsw.Connection, reader: LogReader, count: int) -> None:
     """F8: a snapshot that stays would keep the log of the database from starting over."""
