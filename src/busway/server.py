@@ -449,7 +449,7 @@ class Server:
             raise ServerFailed(
                 f"Stores in PostgreSQL need psycopg: pip install 'busway[postgres]' ({error})."
             ) from error
-        database = PostgresDatabase(parse(address))
+        database = PostgresDatabase(parse(address), self._clock, self._entropy)
         return [PostgresStore(database, number, self._clock) for number in range(database.url.stores)]
 
     def _store(self, name: str, folder: Path) -> SqliteStore:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 import psycopg
 
-from busway.clock import Clock
+from busway.clock import Clock, Entropy
+from busway.store.postgres.commit_part import CommitPart
 from busway.store.postgres.database import Commits, PostgresDatabase
-from busway.store.postgres.parcel import Parcel
 from busway.store.postgres.reader import ReadingConnections
 from busway.store.postgres.store import PostgresStore
 from busway.store.postgres.url import PostgresUrl
@@ -23,21 +23,21 @@ class HoldableDatabase(PostgresDatabase):
     """Its commits wait in their thread while held, its reads with their rows already in hand."""
 
     def __init__(self, url: PostgresUrl) -> None:
-        super().__init__(url)
+        super().__init__(url, Clock(), Entropy())
         self.may_commit = threading.Event()
         self.may_commit.set()
-        self.readers: HoldableConnections = HoldableConnections(url)
+        self.readers: HoldableConnections = HoldableConnections(url, Clock())
 
-    def _commit(self, parcels: list[Parcel], stores: dict[int, Commits]) -> None:
+    def _commit(self, parts: list[CommitPart], stores: dict[int, Commits]) -> None:
         self.may_commit.wait()
-        super()._commit(parcels, stores)
+        super()._commit(parts, stores)
 
 
 class HoldableConnections(ReadingConnections):
     """Those of a `HoldableDatabase`."""
 
-    def __init__(self, url: PostgresUrl) -> None:
-        super().__init__(url)
+    def __init__(self, url: PostgresUrl, clock: Clock) -> None:
+        super().__init__(url, clock)
         self.may_return = threading.Event()
         self.may_return.set()
         self.has_read = threading.Event()

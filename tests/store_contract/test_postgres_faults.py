@@ -15,7 +15,7 @@ import psutil
 import psycopg
 import pytest
 
-from busway.clock import Clock
+from busway.clock import Clock, Entropy
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED
 from busway.store.contract import CommitRefused, CommitUnknown, Move, StoreState, StoreUnavailable
 from busway.store.postgres import committer
@@ -255,7 +255,7 @@ def test_what_one_store_cannot_write_fails_no_other(postgres_world: World) -> No
     """One commit for all stores of a database: each has its own outcome."""
 
     async def play() -> None:
-        database = PostgresDatabase(parse(f"{postgres_world.url}?stores={STORES}"))
+        database = PostgresDatabase(parse(f"{postgres_world.url}?stores={STORES}"), Clock(), Entropy())
         good, bad = PostgresStore(database, 0, Clock()), PostgresStore(database, 1, Clock())
         await good.open()
         await bad.open()
@@ -369,7 +369,9 @@ def test_a_server_without_room_gets_no_payload_for_a_while(postgres_world: World
 
     async def play() -> None:
         clock = ManualClock()
-        store = PostgresStore(PostgresDatabase(parse(f"{postgres_world.url}?stores={STORES}")), 0, clock)
+        store = PostgresStore(
+            PostgresDatabase(parse(f"{postgres_world.url}?stores={STORES}"), Clock(), Entropy()), 0, clock
+        )
         await store.open()
         fragment = add_fragment(store)
         put(store, fragment, message(1))

@@ -2,11 +2,11 @@
 
 store          one store of a database: gathering, in flight, reported; failing and opening again
 database       one database: opening it, and whose turn it is to commit
-parcel         a closed batch, as rows for the statements that write it
+commit_part    a closed batch, as rows for the statements that write it
 row_changes    moves and changes, which need to see rows first
 batch_arrays   rows as arrays, one for each column
-committer      sending parcels of several stores at once; what became of them when the answer is lost
-pipeline       one connection that writes: statements in one round trip
+committer      sending parts of several stores at once; what became of them when the answer is lost
+writing_connection  one connection that writes: statements in one round trip
 reads          the reads of the contract, from where rows may be
 reader         the half of a read that runs in a thread, and the connections for it
 queries        the statements of `queries.sql`, `schema.sql` and `migrations`

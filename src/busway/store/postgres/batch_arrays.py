@@ -1,6 +1,6 @@
 """What a commit writes, as arrays: one for each column of each kind of row, in PostgreSQL's binary form.
 
-Theory of operation. A store's closed batch becomes a `Parcel`: lists of tuples, one list for each statement of
+Theory of operation. A store's closed batch becomes a `CommitPart`: lists of tuples, one list for each statement of
 `queries.sql`, made on the loop while the batch is what it is. Parcels of several stores become one list of
 statements: their rows are put one behind the other, for a statement costs the server more than a row. Columns that
 are NULL throughout are sent as no array at all: `unnest` fills them up.
@@ -17,7 +17,7 @@ from itertools import chain
 from struct import Struct
 from typing import Any, Final
 
-from busway.store.postgres.pipeline import Statement
+from busway.store.postgres.writing_connection import Statement
 
 _HEAD: Final = Struct(">iiiii")
 _LENGTH: Final = Struct(">i")
@@ -107,6 +107,6 @@ class Rows:
         self.kinds = [{"b": "bigint", "i": "integer", "d": "bytea", "t": "text"}[each] for each in kinds]
 
     def statement(self, parts: Sequence[list[Any]]) -> Statement:
-        """Of rows from several parcels."""
+        """Of rows from several parts."""
         rows = parts[0] if len(parts) == 1 else chain.from_iterable(parts)
         return self.text, arrays(self.kinds, rows)

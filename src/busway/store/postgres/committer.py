@@ -1,14 +1,14 @@
 """The commits of one database, in the commit thread: sending, and finding out what became of what was sent.
 
-Theory of operation. The parcels of several stores are one transaction: one pipeline of array statements, one round
+Theory of operation. The parts of several stores are one transaction: one pipeline of array statements, one round
 trip, one COMMIT. Only moves and changes need another: they are worked out from rows that are read inside the
-transaction. Where it fails for what one of the stores wrote, each parcel is sent alone, so that a failure of one is
+transaction. Where it fails for what one of the stores wrote, each part is sent alone, so that a failure of one is
 none of another.
 
 A commit has a known end. Its first statement checks and advances the fence of each store: epoch, commit number, and
 the random id of the batch. When the answer is lost (a connection cut, a backend that ended, a warning at COMMIT),
 another connection is opened and *looks*: it raises the epochs, so that whatever still lies in the socket of the old
-backend comes too late, and finds number and id of the last commit. Then success is reported, or the same parcel sent
+backend comes too late, and finds number and id of the last commit. Then success is reported, or the same part sent
 again. The look writes, and counts only once its own COMMIT has returned: so what it saw is on a standby as well.
 Nothing is ever cancelled. When the database is not back within PATIENCE_S of the sending, the outcome is unknown.
 """
@@ -24,15 +24,22 @@ from typing import Final
 import psycopg
 from psycopg import pq
 
+from busway.clock import Clock
 from busway.store.contract import CommitRefused, CommitUnknown, StoreError, StoreTaken
 from busway.store.postgres.batch_arrays import Rows, bigint, bigints, column_of, integer
-from busway.store.postgres.parcel import FIRST, KEY_BLOCK, LAST, PURGE_SLICE, Parcel, bounds
-from busway.store.postgres.pipeline import COMMIT, AnswerLost, Pipeline, Refused, Statement
+from busway.store.postgres.commit_part import FIRST, KEY_BLOCK, LAST, PURGE_SLICE, CommitPart, bounds
 from busway.store.postgres.queries import PLACE_TABLES, query
 from busway.store.postgres.row_changes import RowChanges
 from busway.store.postgres.server_checks import connect
 from busway.store.postgres.sqlstates import Meaning, meaning_of
 from busway.store.postgres.url import PostgresUrl
+from busway.store.postgres.writing_connection import (
+    COMMIT,
+    AnswerLost,
+    Statement,
+    StatementRefused,
+    WritingConnection,
+)
 
 log = logging.getLogger(__name__)
 
@@ -85,10 +92,11 @@ class TakenStore:
 class Committer:
     """The writing connection of a database. Everything here runs in the commit thread."""
 
-    def __init__(self, url: PostgresUrl) -> None:
+    def __init__(self, url: PostgresUrl, clock: Clock) -> None:
         self._url = url
+        self._clock = clock
         #: None after it was lost.
-        self._pipeline: Pipeline | None = None
+        self._connection: WritingConnection | None = None
         #: What is ours: store → epoch, and the random id of its opening.
         self._epochs: dict[int, int] = {}
         self._openings: dict[int, bytes] = {}
@@ -100,27 +108,27 @@ class Committer:
         return self._epochs.get(store)
 
     def close(self) -> None:
-        if self._pipeline is not None:
-            self._pipeline.close()
-            self._pipeline = None
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-    def _connected(self, ends_s: float) -> Pipeline:
+    def _connected(self, ends_s: float) -> WritingConnection:
         """Tries until then; raises StoreError."""
-        if self._pipeline is not None and self._pipeline.is_lost:
+        if self._connection is not None and self._connection.is_lost:
             self.close()
-        while self._pipeline is None:
+        while self._connection is None:
             try:
                 connection = connect(self._url)
                 try:
-                    self._pipeline = Pipeline(connection)
+                    self._connection = WritingConnection(connection, self._clock)
                 except psycopg.Error as error:
                     connection.close()
                     raise StoreError(str(error)) from error
             except StoreError:
-                if time.monotonic() + _PAUSE_S >= ends_s:
+                if self._clock.monotonic() + _PAUSE_S >= ends_s:
                     raise
                 time.sleep(_PAUSE_S)
-        return self._pipeline
+        return self._connection
 
     def take(self, store: int, opening: bytes) -> TakenStore:
         """The store is ours, from its next epoch on."""
@@ -131,7 +139,7 @@ class Committer:
             (_READ_COMMITS, (column_of("integer", [store]),)),
             _COMMIT,
         ]
-        _, row, commits, _ = self._insist(statements, time.monotonic() + PATIENCE_S)
+        _, row, commits, _ = self._insist(statements, self._clock.monotonic() + PATIENCE_S)
         if row.ntuples != 1 or commits.ntuples != 1:
             raise StoreError(f"The database at {self._url.shown} has no store {store}.")
         epoch, next_key, keys_end, spare_key = [_number(row, 0, column) for column in range(4)]
@@ -145,54 +153,54 @@ class Committer:
         while True:
             try:
                 return self._connected(ends_s).run(statements, ends_s)
-            except (AnswerLost, Refused) as error:
+            except (AnswerLost, StatementRefused) as error:
                 self.close()
-                if time.monotonic() + _PAUSE_S >= ends_s:
+                if self._clock.monotonic() + _PAUSE_S >= ends_s:
                     raise StoreError(f"The database at {self._url.shown} cannot be used: {error}.") from error
                 time.sleep(_PAUSE_S)
 
     # -- commits
-    def commit(self, parcels: list[Parcel]) -> None:
-        """Each parcel has its outcome then."""
-        ends_s = time.monotonic() + PATIENCE_S
+    def commit(self, parts: list[CommitPart]) -> None:
+        """Each part has its outcome then."""
+        ends_s = self._clock.monotonic() + PATIENCE_S
         try:
-            self._settle(parcels, ends_s)
+            self._settle(parts, ends_s)
         except StoreError as error:
-            for parcel in parcels:
-                if not parcel.is_stored:
-                    parcel.outcome = parcel.outcome or CommitUnknown(str(error))
+            for part in parts:
+                if not part.is_stored:
+                    part.outcome = part.outcome or CommitUnknown(str(error))
 
-    def _settle(self, parcels: list[Parcel], ends_s: float) -> None:
+    def _settle(self, parts: list[CommitPart], ends_s: float) -> None:
         """Raises StoreError when patience is over, and nobody knows."""
-        while parcels:
+        while parts:
             try:
-                self._send(parcels, ends_s)
+                self._send(parts, ends_s)
                 return
-            except Refused as error:
+            except StatementRefused as error:
                 meaning = meaning_of(error.sqlstate)
-                if meaning is Meaning.AGAIN and time.monotonic() + _PAUSE_S < ends_s:
+                if meaning is Meaning.AGAIN and self._clock.monotonic() + _PAUSE_S < ends_s:
                     time.sleep(_PAUSE_S)
-                elif len(parcels) > 1:
-                    for parcel in parcels:
-                        self._settle_alone(parcel, ends_s)
+                elif len(parts) > 1:
+                    for part in parts:
+                        self._settle_alone(part, ends_s)
                     return
                 else:
-                    parcels[0].outcome = self._refusal(parcels[0], meaning, error)
+                    parts[0].outcome = self._refusal(parts[0], meaning, error)
                     return
             except AnswerLost as error:
                 log.warning("The answer to a commit at %s was lost: %s.", self._url.shown, error)
                 self.close()
-                parcels = self._look(parcels, ends_s)
-                self.resends += len(parcels)
+                parts = self._look(parts, ends_s)
+                self.resends += len(parts)
 
-    def _settle_alone(self, parcel: Parcel, ends_s: float) -> None:
+    def _settle_alone(self, part: CommitPart, ends_s: float) -> None:
         try:
-            self._settle([parcel], ends_s)
+            self._settle([part], ends_s)
         except StoreError as error:
-            parcel.outcome = CommitUnknown(str(error))
+            part.outcome = CommitUnknown(str(error))
 
-    def _refusal(self, parcel: Parcel, meaning: Meaning, error: Refused) -> StoreError:
-        name = self._url.store_name(parcel.store)
+    def _refusal(self, part: CommitPart, meaning: Meaning, error: StatementRefused) -> StoreError:
+        name = self._url.store_name(part.store)
         if meaning is Meaning.FENCED:
             log.error(
                 "Another server has taken over the store %s, which is not served here any more. If that was not"
@@ -204,96 +212,96 @@ class Committer:
         kind = ServerFull if meaning is Meaning.FULL else CommitRefused
         return kind(f"The store {name} could not write: {error}.")
 
-    def _look(self, parcels: list[Parcel], ends_s: float) -> list[Parcel]:
+    def _look(self, parts: list[CommitPart], ends_s: float) -> list[CommitPart]:
         """Those that are not stored, and may be sent again."""
-        stores = [parcel.store for parcel in parcels]
+        stores = [part.store for part in parts]
         openings = [self._openings[store] for store in stores]
         values = (column_of("integer", stores), column_of("bytea", openings))
         statements: list[Statement] = [_BEGIN, (_LOOK, values), (_READ_COMMITS, values[:1]), _COMMIT]
         _, ours, commits, _ = self._insist(statements, ends_s)
         epochs = {_integer(ours, at, 0): _number(ours, at, 1) for at in range(ours.ntuples)}
         last = {_integer(commits, at, 0): at for at in range(commits.ntuples)}
-        unsent: list[Parcel] = []
-        for parcel in parcels:
-            at = last.get(parcel.store)
-            if at is None or parcel.store not in epochs:
-                parcel.outcome = self._refusal(parcel, Meaning.FENCED, Refused(None, ""))
+        unsent: list[CommitPart] = []
+        for part in parts:
+            at = last.get(part.store)
+            if at is None or part.store not in epochs:
+                part.outcome = self._refusal(part, Meaning.FENCED, StatementRefused(None, ""))
                 continue
-            self._epochs[parcel.store] = epochs[parcel.store]
+            self._epochs[part.store] = epochs[part.store]
             number = _number(commits, at, 1)
-            if number == parcel.number and commits.get_value(at, 2) == parcel.batch_id:
-                parcel.is_stored = True
+            if number == part.number and commits.get_value(at, 2) == part.batch_id:
+                part.is_stored = True
                 continue
-            if number == parcel.number - 1:
-                unsent.append(parcel)
+            if number == part.number - 1:
+                unsent.append(part)
             else:
-                parcel.outcome = CommitUnknown(
-                    f"The store {self._url.store_name(parcel.store)} is at commit {number}, not {parcel.number - 1}."
+                part.outcome = CommitUnknown(
+                    f"The store {self._url.store_name(part.store)} is at commit {number}, not {part.number - 1}."
                 )
         return unsent
 
-    def _send(self, parcels: list[Parcel], ends_s: float) -> None:
+    def _send(self, parts: list[CommitPart], ends_s: float) -> None:
         try:
-            pipeline = self._connected(ends_s)
+            connection = self._connected(ends_s)
         except StoreError as error:  # nothing was sent, but an earlier try may have been
             raise AnswerLost(str(error)) from error
-        changes = RowChanges(parcels)
-        statements = [_BEGIN, self._fence(parcels), *_statements(FIRST, parcels)]
+        changes = RowChanges(parts)
+        statements = [_BEGIN, self._fence(parts), *_statements(FIRST, parts)]
         if changes:
             first = len(statements)
-            changes.see(pipeline.run([*statements, *changes.reads()], ends_s)[first:])
+            changes.see(connection.run([*statements, *changes.reads()], ends_s)[first:])
             statements = changes.writes()
-        statements += _statements(LAST, parcels)
-        sweeping = [parcel for parcel in parcels if parcel.sweep_rows]
+        statements += _statements(LAST, parts)
+        sweeping = [part for part in parts if part.sweep_rows]
         if sweeping:
-            pipeline.run(statements, ends_s)
-            statements = [each for parcel in sweeping for each in _sweep(pipeline, parcel, ends_s)]
-        upkeep = _Upkeep(parcels, len(statements))
+            connection.run(statements, ends_s)
+            statements = [each for part in sweeping for each in _sweep(connection, part, ends_s)]
+        upkeep = _Upkeep(parts, len(statements))
         statements += upkeep.statements
-        if any(parcel.has_shared or parcel.sweep_rows for parcel in parcels):
+        if any(part.has_shared or part.sweep_rows for part in parts):
             statements.append(_PAYLOADS_DROP)
         statements.append(_COMMIT)
-        upkeep.note(pipeline.run(statements, ends_s))
+        upkeep.note(connection.run(statements, ends_s))
 
-    def _fence(self, parcels: list[Parcel]) -> Statement:
+    def _fence(self, parts: list[CommitPart]) -> Statement:
         return _FENCE, (
-            column_of("integer", [parcel.store for parcel in parcels]),
-            bigints([self._epochs[parcel.store] for parcel in parcels]),
-            bigints([parcel.number for parcel in parcels]),
-            column_of("bytea", [parcel.batch_id for parcel in parcels]),
+            column_of("integer", [part.store for part in parts]),
+            bigints([self._epochs[part.store] for part in parts]),
+            bigints([part.number for part in parts]),
+            column_of("bytea", [part.batch_id for part in parts]),
         )
 
 
-def _statements(kinds: dict[str, Rows], parcels: list[Parcel]) -> list[Statement]:
-    if len(parcels) == 1:
-        rows = parcels[0].rows
+def _statements(kinds: dict[str, Rows], parts: list[CommitPart]) -> list[Statement]:
+    if len(parts) == 1:
+        rows = parts[0].rows
         return [kind.statement([rows[name]]) for name, kind in kinds.items() if name in rows]
     found = []
     for name, kind in kinds.items():
-        parts = [parcel.rows[name] for parcel in parcels if name in parcel.rows]
-        if parts:
-            found.append(kind.statement(parts))
+        rows_of_each = [part.rows[name] for part in parts if name in part.rows]
+        if rows_of_each:
+            found.append(kind.statement(rows_of_each))
     return found
 
 
-def _sweep(pipeline: Pipeline, parcel: Parcel, ends_s: float) -> list[Statement]:
+def _sweep(connection: WritingConnection, part: CommitPart, ends_s: float) -> list[Statement]:
     """Removes rows of dropped fragments, one statement after the other, because each has the room that is left.
     What says that nothing is left of a fragment."""
     done: list[Statement] = []
-    parcel.swept.clear()
-    room = parcel.sweep_rows
-    for fragment, is_sharing in parcel.sweeping:
+    part.swept.clear()
+    room = part.sweep_rows
+    for fragment, is_sharing in part.sweeping:
         low, high = (bigint(bound) for bound in bounds(fragment))
         by_key = (*(_SWEEP_SHARING if is_sharing else _SWEEP_BY_KEY[:3]), *_SWEEP_BY_KEY[3:])
         statements: list[Statement] = [(text, (low, high, bigint(room))) for text in by_key]
         key = bigint(fragment)
         statements += [(text, (key, bigint(room))) for text in (*_SWEEP_BY_FRAGMENT, *_SWEEP_BY_LOG)]
         for text, values in statements:
-            room -= _removed(pipeline.run([(text, (*values[:-1], bigint(room)))], ends_s)[0])
+            room -= _removed(connection.run([(text, (*values[:-1], bigint(room)))], ends_s)[0])
             if room <= 0:
                 return done
         done += [(_SWEEP_DONE, (key,)), (_SHARING_FORGET, (key,))]
-        parcel.swept.append(fragment)
+        part.swept.append(fragment)
         room -= _FRAGMENT_ROWS
         if room <= 0:
             return done
@@ -303,28 +311,28 @@ def _sweep(pipeline: Pipeline, parcel: Parcel, ends_s: float) -> list[Statement]
 class _Upkeep:
     """Slices of forgotten ids, and blocks of keys."""
 
-    def __init__(self, parcels: list[Parcel], first: int) -> None:
+    def __init__(self, parts: list[CommitPart], first: int) -> None:
         self.statements: list[Statement] = []
         self._first = first
         #: Where the result of each stands.
-        self._purges: list[tuple[Parcel, int, int]] = []
-        self._keys: list[tuple[Parcel, int]] = []
-        for parcel in parcels:
-            for fragment, before_ms in parcel.purges:
-                self._purges.append((parcel, fragment, len(self.statements)))
+        self._purges: list[tuple[CommitPart, int, int]] = []
+        self._keys: list[tuple[CommitPart, int]] = []
+        for part in parts:
+            for fragment, before_ms in part.purges:
+                self._purges.append((part, fragment, len(self.statements)))
                 values = (bigint(fragment), bigint(before_ms), bigint(PURGE_SLICE))
                 self.statements.append((_PURGE, values))
-            if parcel.wants_keys:
-                self._keys.append((parcel, len(self.statements)))
-                self.statements.append((_KEYS_RESERVE, (integer(parcel.store), bigint(KEY_BLOCK))))
+            if part.wants_keys:
+                self._keys.append((part, len(self.statements)))
+                self.statements.append((_KEYS_RESERVE, (integer(part.store), bigint(KEY_BLOCK))))
 
     def note(self, results: list[pq.abc.PGresult]) -> None:
         results = results[self._first :]
-        for parcel, fragment, at in self._purges:
+        for part, fragment, at in self._purges:
             if (results[at].command_tuples or 0) < PURGE_SLICE:
-                parcel.purged.append(fragment)
-        for parcel, at in self._keys:
-            parcel.reserved = _number(results[at], 0, 0)
+                part.purged.append(fragment)
+        for part, at in self._keys:
+            part.reserved = _number(results[at], 0, 0)
 
 
 def _removed(result: pq.abc.PGresult) -> int:

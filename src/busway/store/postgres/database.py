@@ -1,7 +1,7 @@
 """One database, on the loop: whose turn it is to commit.
 
 Theory of operation. Stores register when something has joined them; in the loop's next turn, unless a commit is under
-way, each gives a parcel, and all parcels are one transaction (`committer`). Meanwhile the next batches gather. Each
+way, each gives a part, and all parts are one transaction (`committer`). Meanwhile the next batches gather. Each
 store tells its own what became of theirs, and registers again.
 
 At most four connections: one commits, two read, and one looks at the server while the database is opened.
@@ -18,10 +18,11 @@ from typing import Final, Protocol, TypeVar
 
 import psycopg
 
+from busway.clock import Clock, Entropy
 from busway.store.commit_cycle import CommitThread
 from busway.store.contract import StoreError
+from busway.store.postgres.commit_part import KEY_BLOCK, CommitPart
 from busway.store.postgres.committer import Committer, TakenStore
-from busway.store.postgres.parcel import KEY_BLOCK, Parcel
 from busway.store.postgres.queries import migrations, query
 from busway.store.postgres.reader import ReadingConnections
 from busway.store.postgres.server_checks import Connection, check, connect
@@ -37,23 +38,24 @@ class Commits(Protocol):
 
     number: int
 
-    def give_parcel(self) -> Parcel | None:
+    def give_part(self) -> CommitPart | None:
         """What has joined; None when it changed its mind."""
 
-    def parcel_settled(self, parcel: Parcel) -> None: ...
+    def part_settled(self, part: CommitPart) -> None: ...
 
 
 class PostgresDatabase:
     """Opened with the first of its stores, closed with the last."""
 
-    def __init__(self, url: PostgresUrl) -> None:
+    def __init__(self, url: PostgresUrl, clock: Clock, entropy: Entropy) -> None:
         self.url = url
-        self.readers = ReadingConnections(url)
+        self.entropy = entropy
+        self.readers = ReadingConnections(url, clock)
         self._users = 0
         self._turn = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop
         self._thread: CommitThread | None = None
-        self._committer = Committer(url)
+        self._committer = Committer(url, clock)
         # Of the loop.
         self._waiting: list[Commits] = []
         self._is_scheduled = False
@@ -163,19 +165,19 @@ class PostgresDatabase:
         if self._is_busy or self._thread is None:
             return
         waiting, self._waiting = self._waiting, []
-        parcels = [parcel for parcel in [store.give_parcel() for store in waiting] if parcel is not None]
-        if parcels:
+        parts = [part for part in [store.give_part() for store in waiting] if part is not None]
+        if parts:
             self._is_busy = True
-            self._thread.submit(partial(self._commit, parcels, {store.number: store for store in waiting}))
+            self._thread.submit(partial(self._commit, parts, {store.number: store for store in waiting}))
 
-    def _commit(self, parcels: list[Parcel], stores: dict[int, Commits]) -> None:
+    def _commit(self, parts: list[CommitPart], stores: dict[int, Commits]) -> None:
         """In the commit thread."""
-        self._committer.commit(parcels)
+        self._committer.commit(parts)
         with contextlib.suppress(RuntimeError):  # The loop is closed: nobody is there to be told.
-            self._loop.call_soon_threadsafe(self._committed, parcels, stores)
+            self._loop.call_soon_threadsafe(self._committed, parts, stores)
 
-    def _committed(self, parcels: list[Parcel], stores: dict[int, Commits]) -> None:
+    def _committed(self, parts: list[CommitPart], stores: dict[int, Commits]) -> None:
         self._is_busy = False
-        for parcel in parcels:
-            stores[parcel.store].parcel_settled(parcel)
+        for part in parts:
+            stores[part.store].part_settled(part)
         self._start_soon()

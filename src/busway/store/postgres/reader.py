@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg.types.numeric import Int8BinaryDumper
 
+from busway.clock import Clock
 from busway.store.contract import (
     ChunkHead,
     ChunkPage,
@@ -53,8 +54,9 @@ _DAMAGE_BYTES: Final = 4 << 10
 class ReadingConnections:
     """`spans.ReadThreads` of a database."""
 
-    def __init__(self, url: PostgresUrl) -> None:
+    def __init__(self, url: PostgresUrl, clock: Clock) -> None:
         self._url = url
+        self._clock = clock
         self._idle: queue.SimpleQueue[psycopg.RawCursor[Any] | None] = queue.SimpleQueue()
         self._open: list[Connection] = []
         self.threads: ThreadPoolExecutor | None = None
@@ -78,7 +80,7 @@ class ReadingConnections:
     def run(self, work: Callable[[psycopg.RawCursor[Any]], T]) -> T:
         """In a reader thread: there are as many connections as threads."""
         cursor = self._idle.get_nowait()
-        ends_s = time.monotonic() + PATIENCE_S
+        ends_s = self._clock.monotonic() + PATIENCE_S
         try:
             while True:
                 try:
@@ -91,7 +93,7 @@ class ReadingConnections:
                     if cursor is not None:
                         self._forget(cursor.connection)
                         cursor = None
-                    if time.monotonic() + _PAUSE_S >= ends_s:
+                    if self._clock.monotonic() + _PAUSE_S >= ends_s:
                         raise
                     time.sleep(_PAUSE_S)
         finally:
@@ -117,13 +119,13 @@ def _may_work_later(error: Exception) -> bool:
     return isinstance(error, psycopg.OperationalError) and meaning_of(sqlstate) is not Meaning.REFUSED
 
 
-class Reader:
-    """The reads of one store on a connection that it has for the moment: `reads.RowReader`."""
+class PostgresReader:
+    """The reads of one store on a connection that it has for the moment: `reads.PostgresReader`."""
 
     def __init__(self, store: int, cursor: psycopg.RawCursor[Any]) -> None:
         self._store = store
         self._cursor = cursor
-        self.logs = LogReader(cursor)
+        self.logs = ChunkReader(cursor)
 
     def _all(self, statement: str, *values: Any) -> list[Any]:
         return self._cursor.execute(statement, values, binary=True).fetchall()
@@ -297,8 +299,8 @@ class StoreFacts:
         [(self.last_payload,)] = rows("read_last_payload", *payload_bounds)
 
 
-class LogReader:
-    """The part of a `Reader` about logs."""
+class ChunkReader:
+    """The part of a `PostgresReader` about logs."""
 
     def __init__(self, cursor: psycopg.RawCursor[Any]) -> None:
         self._cursor = cursor

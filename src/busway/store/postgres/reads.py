@@ -1,6 +1,6 @@
 """The reads of the contract on connections that all stores of a database share.
 
-A page of active rows begins no earlier than the fragment's head (`parcel.ParcelMaker`): before it there may be dead
+A page of active rows begins no earlier than the fragment's head (`commit_part.PartMaker`): before it there may be dead
 rows of everything that was consumed since the last vacuum, and an old snapshot keeps vacuum from ever coming.
 """
 
@@ -12,8 +12,8 @@ from typing import TypeVar
 
 from busway.message.message import PLACE_ACTIVE, Message
 from busway.store.contract import FragmentKey
-from busway.store.postgres.parcel import ParcelMaker
-from busway.store.postgres.reader import Reader, ReadingConnections
+from busway.store.postgres.commit_part import PartMaker
+from busway.store.postgres.reader import PostgresReader, ReadingConnections
 from busway.store.reads import CorrectedReads
 from busway.store.rows import RawPage
 from busway.store.spans import ReadSpan, Spans
@@ -36,25 +36,25 @@ class StoreReaders:
     def errors(self) -> tuple[type[Exception], ...]:
         return self._connections.errors
 
-    def run(self, work: Callable[[Reader], T]) -> T:
+    def run(self, work: Callable[[PostgresReader], T]) -> T:
         """In a reader thread."""
-        return self._connections.run(lambda cursor: work(Reader(self._store, cursor)))
+        return self._connections.run(lambda cursor: work(PostgresReader(self._store, cursor)))
 
 
-class PostgresReads(CorrectedReads[Reader]):
+class PostgresReads(CorrectedReads[PostgresReader]):
     """The reading half of `contract.Store`."""
 
-    def __init__(self, spans: Spans[Reader], maker: ParcelMaker) -> None:
+    def __init__(self, spans: Spans[PostgresReader], maker: PartMaker) -> None:
         super().__init__(spans)
         self._maker = maker
 
-    def begin_with(self, maker: ParcelMaker) -> None:
+    def begin_with(self, maker: PartMaker) -> None:
         self._maker = maker
         self.begin(maker.dropped, maker.sharing, maker.number_bases)
 
     async def _raw_messages(
         self,
-        span: ReadSpan[Reader],
+        span: ReadSpan[PostgresReader],
         fragment: FragmentKey,
         place: int,
         after: int,

@@ -17,9 +17,9 @@ from psycopg import pq
 from busway.message.message import PLACE_ACTIVE
 from busway.store.contract import Move
 from busway.store.postgres.batch_arrays import Rows
-from busway.store.postgres.parcel import Parcel
-from busway.store.postgres.pipeline import Statement
+from busway.store.postgres.commit_part import CommitPart
 from busway.store.postgres.queries import PLACE_TABLES, by_place, query
+from busway.store.postgres.writing_connection import Statement
 from busway.store.rows import Front, rewritten
 from busway.store.shadow import row_key
 
@@ -52,11 +52,11 @@ _MOVE: Final = tuple(tuple(_moving(source, target) for target in range(3)) for s
 
 
 class RowChanges:
-    """Those of the parcels of one commit."""
+    """Those of the parts of one commit."""
 
-    def __init__(self, parcels: Iterable[Parcel]) -> None:
-        self._moves = [(parcel.store, move) for parcel in parcels for move in parcel.moves]
-        self._changes = [change for parcel in parcels for change in parcel.changes]
+    def __init__(self, parts: Iterable[CommitPart]) -> None:
+        self._moves = [(part.store, move) for part in parts for move in part.moves]
+        self._changes = [change for part in parts for change in part.changes]
         keys: tuple[set[int], set[int], set[int]] = (set(), set(), set())
         for _, move in self._moves:
             keys[move.from_place].add(row_key(move.from_fragment, move.from_number))

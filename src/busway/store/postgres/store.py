@@ -1,9 +1,9 @@
 """A store in a PostgreSQL database, which holds others too.
 
 Theory of operation. What joins gathers and is reported as in every SQL store (`commit_cycle`); but the store does not
-commit by itself: it registers with its database, gives a parcel when asked, and is told what became of it.
+commit by itself: it registers with its database, gives a part when asked, and is told what became of it.
 
-    gathering ──_start──▶ registered ──give_parcel──▶ in flight ──parcel_settled──▶ reported
+    gathering ──_start──▶ registered ──give_part──▶ in flight ──part_settled──▶ reported
 
 Every opening, and every opening again after a failure, raises the store's epoch before it reads: what may still be on
 its way from before comes too late then. A store whose commits are refused because somebody else has raised it says so
@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from functools import partial
 from typing import Final, TypeVar
 
@@ -24,9 +23,9 @@ import psycopg
 from busway.clock import Clock
 from busway.store.commit_cycle import FRAGMENT_KEY_MAX, CommitCycle
 from busway.store.contract import CommitRefused, FragmentKey, StoreError, StoreState, first_number_base
+from busway.store.postgres.commit_part import KEY_BLOCK, CommitPart, PartMaker
 from busway.store.postgres.committer import ServerFull, TakenStore
 from busway.store.postgres.database import PostgresDatabase
-from busway.store.postgres.parcel import KEY_BLOCK, Parcel, ParcelMaker
 from busway.store.postgres.reader import StoreFacts
 from busway.store.postgres.reads import PostgresReads, StoreReaders
 from busway.store.spans import Spans
@@ -36,7 +35,8 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 _MIB: Final = 1 << 20
-_OPENING_BYTES: Final = 12
+#: Of an opening, of a batch: nobody else draws the same.
+_ID_BYTES: Final = 12
 #: New messages are refused for so long after the server had no room.
 _FULL_PAUSE_S: Final = 5.0
 #: Another block of keys is asked for when fewer are left.
@@ -58,7 +58,7 @@ class PostgresStore(CommitCycle):
         self.number = number
         self.url = f"{database.url.shown}?store={name}"
         self._database = database
-        self._maker = ParcelMaker(number)
+        self._maker = PartMaker(number)
         self._reads = PostgresReads(self._spans, self._maker)
         self._take_over_reads(self._reads)
         self._has_entered = False
@@ -103,8 +103,8 @@ class PostgresStore(CommitCycle):
             await self._database.enter()
             self._has_entered = True
         try:
-            taken = await self._database.take(self.number, os.urandom(_OPENING_BYTES))
-            maker = ParcelMaker(self.number)
+            taken = await self._database.take(self.number, self._database.entropy.bytes(_ID_BYTES))
+            maker = PartMaker(self.number)
             facts = await self._loop.run_in_executor(
                 self._readers.threads,
                 self._database.readers.run,
@@ -114,7 +114,7 @@ class PostgresStore(CommitCycle):
             raise StoreError(f"The store {self.name} cannot be read: {error}.") from error
         self._begin(taken, maker, facts)
 
-    def _begin(self, taken: TakenStore, maker: ParcelMaker, facts: StoreFacts) -> None:
+    def _begin(self, taken: TakenStore, maker: PartMaker, facts: StoreFacts) -> None:
         maker.sharing, maker.dropped = facts.sharing, facts.dropped
         maker.begin_heads(facts.heads, facts.highest)
         maker.versions = facts.versions
@@ -160,7 +160,7 @@ class PostgresStore(CommitCycle):
             self._is_scheduled = True
             self._database.wants_commit(self)
 
-    def give_parcel(self) -> Parcel | None:
+    def give_part(self) -> CommitPart | None:
         self._is_scheduled = False
         if self._is_writer_busy or self._reporting is not None:
             return None
@@ -168,39 +168,39 @@ class PostgresStore(CommitCycle):
             return None
         shadow, sweep_rows = self._shadows[-1], self._sweep_rows
         try:
-            parcel = self._maker.make(shadow, sweep_rows)
+            part = self._maker.make(shadow, sweep_rows, self._database.entropy.bytes(_ID_BYTES))
         except Exception as error:  # Whatever it is: nothing of the batch was sent.
             self._fail_unsent(error)
             return None
-        self._write_keys(parcel)
+        self._write_keys(part)
         self._take_batch()
-        return parcel
+        return part
 
     def _fail_unsent(self, error: Exception) -> None:
         log.error("A batch of store %s failed: %s: %s.", self.name, type(error).__name__, error)
         self._fail(self._batch, CommitRefused(f"The store {self.name} could not write: {error}."))
 
-    def _write_keys(self, parcel: Parcel) -> None:
+    def _write_keys(self, part: CommitPart) -> None:
         if self._next_key != self._key_written:
-            parcel.rows["keys"] = [(self.number, self._next_key, self._keys_end)]
+            part.rows["keys"] = [(self.number, self._next_key, self._keys_end)]
             self._key_written = self._next_key
         has_spare = self._spare_key >= self._keys_end
         if not self._asked_for_keys and not has_spare:
-            self._asked_for_keys = parcel.wants_keys = True
+            self._asked_for_keys = part.wants_keys = True
 
-    def parcel_settled(self, parcel: Parcel) -> None:
-        if parcel.shadow is not self._in_flight:  # of an earlier opening
+    def part_settled(self, part: CommitPart) -> None:
+        if part.shadow is not self._in_flight:  # of an earlier opening
             return
         self.epoch = self._database.epoch_of(self.number)  # raised when an answer was lost
-        if isinstance(parcel.outcome, ServerFull):
+        if isinstance(part.outcome, ServerFull):
             self._full_until = self._clock.monotonic() + _FULL_PAUSE_S
-        if parcel.outcome is None:
-            self._maker.committed(parcel)
-            self._reported_number = parcel.number
-            if parcel.reserved is not None:
-                self._spare_key = parcel.reserved
+        if part.outcome is None:
+            self._maker.committed(part)
+            self._reported_number = part.number
+            if part.reserved is not None:
+                self._spare_key = part.reserved
                 self._asked_for_keys = False
-        self._committed(self._spans.generation, parcel.shadow, parcel.outcome, True)
+        self._committed(self._spans.generation, part.shadow, part.outcome, True)
 
     def _has_work(self) -> bool:
         return super()._has_work() or bool(self._maker.purges)

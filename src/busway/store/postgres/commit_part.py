@@ -1,8 +1,8 @@
 """A closed batch of one store, as rows for the statements that write it.
 
-Theory of operation. `ParcelMaker` knows of its store what saves statements: which fragments have rows in the session
+Theory of operation. `PartMaker` knows of its store what saves statements: which fragments have rows in the session
 index, own expiry entries, shared payloads; and where the active rows of each fragment begin (its *head*). It makes
-the parcel in one step, on the loop, so that what joins the next batch is not in this one. What needs to see rows
+the part in one step, on the loop, so that what joins the next batch is not in this one. What needs to see rows
 first, moves and changes, it only gathers (`row_changes`).
 
 A head moves up with what is deleted there, and to the first row that a page from it on begins with; a row that comes
@@ -11,7 +11,6 @@ back below it takes it down. Reads begin there, because what lies before may be 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -44,7 +43,6 @@ from busway.store.rows import (
 from busway.store.shadow import Shadow, row_key
 
 #: A random id of a batch.
-_ID_BYTES: Final = 12
 #: Of a payload's number: the store's in the upper bits.
 _PAYLOADS_OF_STORE_BITS: Final = 56
 PURGE_SLICE: Final = 512
@@ -98,7 +96,7 @@ LAST: Final = {
 }
 
 
-class Parcel:
+class CommitPart:
     """One commit of one store. Its epoch is that of the store at the time it is sent."""
 
     __slots__ = (
@@ -122,11 +120,11 @@ class Parcel:
         "wants_keys",
     )
 
-    def __init__(self, store: int, shadow: Shadow) -> None:
+    def __init__(self, store: int, shadow: Shadow, batch_id: bytes) -> None:
         self.store = store
         self.shadow = shadow
         self.number = shadow.number
-        self.batch_id = os.urandom(_ID_BYTES)
+        self.batch_id = batch_id
         self.rows: dict[str, list[Any]] = {}
         self.moves: list[Move] = []
         self.changes: list[Change] = []
@@ -152,7 +150,7 @@ class Parcel:
         self.rows.setdefault(name, []).extend(rows)
 
 
-class ParcelMaker:
+class PartMaker:
     """What a store knows of its rows. Belongs to the loop."""
 
     def __init__(self, store: int) -> None:
@@ -179,83 +177,83 @@ class ParcelMaker:
         low = self.store << _PAYLOADS_OF_STORE_BITS
         return low, low | (1 << _PAYLOADS_OF_STORE_BITS) - 1
 
-    def make(self, shadow: Shadow, sweep_rows: int) -> Parcel:
-        batch, parcel = shadow.batch, Parcel(self.store, shadow)
+    def make(self, shadow: Shadow, sweep_rows: int, batch_id: bytes) -> CommitPart:
+        batch, part = shadow.batch, CommitPart(self.store, shadow, batch_id)
         if batch.fragments_created:
-            self._create(parcel, batch)
+            self._create(part, batch)
         if batch.puts:
-            self._put(parcel, batch)
+            self._put(part, batch)
         if batch.moves or batch.changes:
-            self._gather(parcel, batch)
+            self._gather(part, batch)
         if batch.deletes:
-            self._delete(parcel, batch)
-        self._states_and_ids(parcel, batch)
+            self._delete(part, batch)
+        self._states_and_ids(part, batch)
         if batch.logs is not None:
-            _write_logs(parcel, batch.logs)
+            _write_logs(part, batch.logs)
         if batch.counters:
-            versions, number = self.versions, parcel.number
-            parcel.rows["counters"] = [
+            versions, number = self.versions, part.number
+            part.rows["counters"] = [
                 (key, versions.get(key, 0), number, *counter_values(counters), self.heads.get(key, 0))
                 for key, counters in batch.counters.items()
             ]
             versions.update(dict.fromkeys(batch.counters, number))
-        self._rest(parcel, batch)
+        self._rest(part, batch)
         if sweep_rows:
-            parcel.sweep_rows = min(sweep_rows, SWEEP_SLICE_MAX)
-            parcel.sweeping = [(key, key in self.sharing) for key in sorted(self.dropped)]
-        parcel.returns = self.returns
-        return parcel
+            part.sweep_rows = min(sweep_rows, SWEEP_SLICE_MAX)
+            part.sweeping = [(key, key in self.sharing) for key in sorted(self.dropped)]
+        part.returns = self.returns
+        return part
 
-    def committed(self, parcel: Parcel) -> None:
+    def committed(self, part: CommitPart) -> None:
         """It is durable: what it swept and purged is gone for good."""
-        self.returns_stored = parcel.returns
-        self.dropped.difference_update(parcel.swept)
-        for fragment in parcel.swept:
+        self.returns_stored = part.returns
+        self.dropped.difference_update(part.swept)
+        for fragment in part.swept:
             self.number_bases.pop(fragment, None)
             self.heads.pop(fragment, None)
             self._highest.pop(fragment, None)
             self.versions.pop(fragment, None)
             self.sharing.discard(fragment)
-        for fragment in parcel.purged:
+        for fragment in part.purged:
             self.purges.pop(fragment, None)
 
     # -- messages
-    def _create(self, parcel: Parcel, batch: CommitBatch) -> None:
-        parcel.rows["fragments_create"] = [
+    def _create(self, part: CommitPart, batch: CommitBatch) -> None:
+        part.rows["fragments_create"] = [
             (row.key, self.store, row.owner, row.fragment_index) for row in batch.fragments_created
         ]
-        parcel.rows["counters_create"] = [
+        part.rows["counters_create"] = [
             (row.key, 0, *counter_values(row.counters)) for row in batch.fragments_created
         ]
         for row in batch.fragments_created:
             if row.fragment_index > 0:
                 self.number_bases[row.key] = first_number_base(row.fragment_index)
 
-    def _put(self, parcel: Parcel, batch: CommitBatch) -> None:
-        payload_of = self._share(parcel, batch) if batch.puts_copies else None
+    def _put(self, part: CommitPart, batch: CommitBatch) -> None:
+        payload_of = self._share(part, batch) if batch.puts_copies else None
         rows = message_rows(batch.puts, payload_of)
         if rows.active:
             self._arrive([row[0] for row in rows.active])
             if payload_of is None:
-                parcel.rows["active"] = [(*row[:5], None, row[5]) for row in rows.active]
+                part.rows["active"] = [(*row[:5], None, row[5]) for row in rows.active]
             else:
-                parcel.rows["active"] = [(*row[:5], *_body(row[5])) for row in rows.active]
+                part.rows["active"] = [(*row[:5], *_body(row[5])) for row in rows.active]
         for name, aside in (("deferred", rows.deferred), ("scheduled", rows.scheduled)):
             if aside:
-                parcel.rows[name] = [
+                part.rows[name] = [
                     (row[0], self.store, *row[1:4], _encoded(row[4]), row[5], row[6], *_body(row[7]))
                     for row in aside
                 ]
         if batch.session_entries:
             entries = [(key, name.encode()) for key, name in session_rows(batch.session_entries)]
             self.with_sessions.update([key >> COUNTER_BITS for key, _ in entries])
-            parcel.rows["session_entries"] = parcel.rows["sessions_counted"] = entries
+            part.rows["session_entries"] = part.rows["sessions_counted"] = entries
         if batch.expiry_entries:
             expiring = {row_key(fragment, number): at_ms for fragment, at_ms, number in batch.expiry_entries}
             self.with_expiry.update([fragment for fragment, _, _ in batch.expiry_entries])
-            parcel.rows["expiry_entries"] = [(key, self.store, at_ms) for key, at_ms in expiring.items()]
+            part.rows["expiry_entries"] = [(key, self.store, at_ms) for key, at_ms in expiring.items()]
 
-    def _share(self, parcel: Parcel, batch: CommitBatch) -> dict[int, int] | None:
+    def _share(self, part: CommitPart, batch: CommitBatch) -> dict[int, int] | None:
         bodies = shared_bodies(batch.puts)
         if bodies is None:
             return None
@@ -263,24 +261,24 @@ class ParcelMaker:
         for identity, (bare, count) in bodies.items():
             self.last_payload += 1
             payload_of[identity] = self.last_payload
-            parcel.add("payloads", [(self.last_payload, bare)])
-            parcel.add("payload_references", [(self.last_payload, count)])
+            part.add("payloads", [(self.last_payload, bare)])
+            part.add("payload_references", [(self.last_payload, count)])
         self._note_sharing(
-            parcel, {fragment for fragment, _, message in batch.puts if id(message.bare) in payload_of}
+            part, {fragment for fragment, _, message in batch.puts if id(message.bare) in payload_of}
         )
         return payload_of
 
-    def _note_sharing(self, parcel: Parcel, fragments: set[FragmentKey]) -> None:
+    def _note_sharing(self, part: CommitPart, fragments: set[FragmentKey]) -> None:
         new = sorted(fragments - self.sharing)
         if new:
-            parcel.add("sharing", [(key, self.store) for key in new])
+            part.add("sharing", [(key, self.store) for key in new])
             self.sharing.update(new)
 
-    def _gather(self, parcel: Parcel, batch: CommitBatch) -> None:
-        parcel.moves, parcel.changes = batch.moves, batch.changes
+    def _gather(self, part: CommitPart, batch: CommitBatch) -> None:
+        part.moves, part.changes = batch.moves, batch.changes
         if self.sharing:
             self._note_sharing(
-                parcel, {move.to_fragment for move in batch.moves if move.from_fragment in self.sharing}
+                part, {move.to_fragment for move in batch.moves if move.from_fragment in self.sharing}
             )
         arriving = [move for move in batch.moves if move.to_place == PLACE_ACTIVE]
         self._arrive([row_key(move.to_fragment, move.to_number) for move in arriving])
@@ -297,24 +295,24 @@ class ParcelMaker:
         )
         return sessions, keys_among(keys, self.with_expiry) if self.with_expiry else []
 
-    def _delete(self, parcel: Parcel, batch: CommitBatch) -> None:
+    def _delete(self, part: CommitPart, batch: CommitBatch) -> None:
         for place, keys in enumerate(deleted_keys(batch.deletes)):
             if not keys:
                 continue
             sessions, expiring = self.entries_of(keys, place)
             if sessions:
-                parcel.rows["sessions_discounted"] = parcel.rows["session_entries_deleted"] = _alone(sessions)
+                part.rows["sessions_discounted"] = part.rows["session_entries_deleted"] = _alone(sessions)
             if expiring:
-                parcel.add("expiry_entries_deleted", _alone(expiring))
+                part.add("expiry_entries_deleted", _alone(expiring))
             if self.sharing:
                 shared = keys_among(keys, self.sharing)
                 if shared:
-                    parcel.has_shared = True
-                    parcel.rows[f"deleted_sharing_{place}"] = _alone(shared)
+                    part.has_shared = True
+                    part.rows[f"deleted_sharing_{place}"] = _alone(shared)
                     keys = [key for key in keys if key >> COUNTER_BITS not in self.sharing]
             if keys:
                 keys.sort()
-                parcel.rows[f"deleted_{place}"] = _alone(keys)
+                part.rows[f"deleted_{place}"] = _alone(keys)
         for fragment, place, numbers in batch.deletes:
             if place == PLACE_ACTIVE and numbers:
                 base = self.number_bases.get(fragment, 0)
@@ -360,52 +358,50 @@ class ParcelMaker:
             self.heads[fragment] = number
 
     # -- the rest
-    def _states_and_ids(self, parcel: Parcel, batch: CommitBatch) -> None:
+    def _states_and_ids(self, part: CommitPart, batch: CommitBatch) -> None:
         if batch.session_states:
             states = {(row[0], row[1]): row for row in batch.session_states}  # of each session the last one
             for fragment, session_id, state, set_at_ms in states.values():
                 if state is None:
-                    parcel.add("states_cleared", [(fragment, session_id.encode())])
+                    part.add("states_cleared", [(fragment, session_id.encode())])
                 else:
-                    parcel.add("states", [(fragment, session_id.encode(), set_at_ms, sealed(state))])
+                    part.add("states", [(fragment, session_id.encode(), set_at_ms, sealed(state))])
         if batch.duplicate_ids:
             ids = {(fragment, name): at_ms for fragment, name, at_ms in batch.duplicate_ids}
-            parcel.rows["ids"] = [(fragment, name.encode(), at_ms) for (fragment, name), at_ms in ids.items()]
+            part.rows["ids"] = [(fragment, name.encode(), at_ms) for (fragment, name), at_ms in ids.items()]
         if batch.duplicate_purges:
             forgotten: dict[int, int] = {}
             for fragment, before_ms in batch.duplicate_purges:
                 forgotten[fragment] = max(before_ms, forgotten.get(fragment, 0))
                 self.purges[fragment] = max(before_ms, self.purges.get(fragment, 0))
-            parcel.rows["ids_forgotten"] = list(forgotten.items())
+            part.rows["ids_forgotten"] = list(forgotten.items())
         if self.purges:
-            parcel.purges = list(self.purges.items())[:16]
+            part.purges = list(self.purges.items())[:16]
 
-    def _rest(self, parcel: Parcel, batch: CommitBatch) -> None:
+    def _rest(self, part: CommitPart, batch: CommitBatch) -> None:
         store = self.store
         if batch.fragments_dropped:
-            parcel.rows["fragments_dropped"] = _alone(batch.fragments_dropped)
+            part.rows["fragments_dropped"] = _alone(batch.fragments_dropped)
             self.dropped.update(batch.fragments_dropped)
         for name, text in batch.catalogue.items():
             if text is None:
-                parcel.add("catalogue_deleted", [(store, name)])
+                part.add("catalogue_deleted", [(store, name)])
             else:
-                parcel.add("catalogue", [(store, name, text)])
+                part.add("catalogue", [(store, name, text)])
         if batch.catalogue_version is not None:
-            parcel.rows["catalogue_versions"] = [(store, batch.catalogue_version)]
+            part.rows["catalogue_versions"] = [(store, batch.catalogue_version)]
         if batch.transfer_marks:
-            parcel.rows["marks"] = [_mark_values(store, mark) for mark in batch.transfer_marks]
+            part.rows["marks"] = [_mark_values(store, mark) for mark in batch.transfer_marks]
         if batch.transfer_marks_removed:
-            parcel.rows["marks_removed"] = [
-                _mark_values(store, mark) for mark in batch.transfer_marks_removed
-            ]
+            part.rows["marks_removed"] = [_mark_values(store, mark) for mark in batch.transfer_marks_removed]
 
 
-def _write_logs(parcel: Parcel, changes: LogChanges) -> None:
+def _write_logs(part: CommitPart, changes: LogChanges) -> None:
     if changes.deleted:
-        parcel.rows["chunks_deleted"] = list(changes.deleted)
+        part.rows["chunks_deleted"] = list(changes.deleted)
     chunks = [chunk_row(log, builder) for log, builder in changes.chunks if builder.count > 0]
     if chunks:
-        parcel.rows["chunks"] = chunks
+        part.rows["chunks"] = chunks
     if changes.producers:
         producers = {
             (log, row.producer_id): (
@@ -418,9 +414,9 @@ def _write_logs(parcel: Parcel, changes: LogChanges) -> None:
             )
             for log, row in changes.producers
         }
-        parcel.rows["producers"] = list(producers.values())
+        part.rows["producers"] = list(producers.values())
     if changes.producers_purged:
-        parcel.rows["producers_purged"] = list(changes.producers_purged)
+        part.rows["producers_purged"] = list(changes.producers_purged)
 
 
 def counter_values(counters: Counters) -> tuple[int, int, int, int, int, int, int]:

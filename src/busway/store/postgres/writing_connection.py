@@ -5,22 +5,22 @@ to libpq beneath it. Statements are prepared when they are met first. What is se
 for the server waits in `poll`, with the interpreter let go; never is anything cancelled, because a COMMIT that is
 cancelled while it waits for a standby reports success. Who waited long enough leaves the connection to its fate.
 
-A statement that fails ends all that came behind it, up to the end of the round. `Refused` says so: the transaction is
-rolled back, for certain. `AnswerLost` says that nobody knows. A warning at COMMIT is an answer that was lost: the
-commit is there, and perhaps nowhere else.
+A statement that fails ends all that came behind it, up to the end of the round. `StatementRefused` says so: the
+transaction is rolled back, for certain. `AnswerLost` says that nobody knows. A warning at COMMIT is an answer
+that was lost: the commit is there, and perhaps nowhere else.
 """
 
 from __future__ import annotations
 
 import contextlib
 import select
-import time
 from collections.abc import Sequence
 from typing import Any, Final
 
 import psycopg
 from psycopg import pq
 
+from busway.clock import Clock
 from busway.store.postgres.queries import query
 
 #: A statement and its values, each in PostgreSQL's binary form.
@@ -32,7 +32,7 @@ _ROLL_BACK: Final = query("roll_back")
 _SESSION: Final = query("session_of_a_commit")
 
 
-class Refused(Exception):
+class StatementRefused(Exception):
     """A statement failed, and its transaction is rolled back."""
 
     def __init__(self, sqlstate: str | None, said: str) -> None:
@@ -48,12 +48,13 @@ class AnswerLost(Exception):
         self.sqlstate = sqlstate
 
 
-class Pipeline:
+class WritingConnection:
     """One connection, used by one thread."""
 
-    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], clock: Clock) -> None:
         connection.execute(_SESSION)
         self._connection = connection
+        self._clock = clock
         self._pgconn = connection.pgconn
         self._pgconn.nonblocking = 1
         self._pgconn.enter_pipeline_mode()
@@ -80,7 +81,7 @@ class Pipeline:
             self._warning = (said or b"").decode(errors="replace")
 
     def run(self, statements: Sequence[Statement], ends_s: float) -> list[pq.abc.PGresult]:
-        """The results, in order. Waits until that time of `time.monotonic`."""
+        """The results, in order. Waits until that time of `Clock.monotonic`."""
         self._warning = None
         try:
             results, failure = self._exchange(statements, ends_s)
@@ -103,7 +104,7 @@ class Pipeline:
             self._exchange([(_ROLL_BACK, ())], ends_s)
         except psycopg.Error as error:
             raise AnswerLost(f"{said}; {error}", code) from error
-        raise Refused(code, said)
+        raise StatementRefused(code, said)
 
     # -- one round
     def _exchange(
@@ -160,6 +161,6 @@ class Pipeline:
         return pgconn.get_result()
 
     def _wait(self, ends_s: float) -> None:
-        left_s = ends_s - time.monotonic()
+        left_s = ends_s - self._clock.monotonic()
         if left_s <= 0 or not self._poll.poll(left_s * 1000):
             raise psycopg.OperationalError("the server did not answer in time")
