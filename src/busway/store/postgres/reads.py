@@ -1,7 +1,7 @@
 """The reads of the contract on connections that all stores of a database share.
 
-A page of active rows begins no earlier than the fragment's head (`commit_part.PartMaker`): before it there may be dead
-rows of everything that was consumed since the last vacuum, and an old snapshot keeps vacuum from ever coming.
+A page of active rows begins no earlier than the fragment's head (`commit_part.PartMaker`): before it there may be
+dead rows of everything that was consumed since the last vacuum, and an old snapshot keeps vacuum from ever coming.
 """
 
 from __future__ import annotations
