@@ -17,7 +17,8 @@ def test_every_fault_finds_its_place(fault: Fault) -> None:
     """House style: whoever changes the code moves the fault along."""
     broken = fault.broken()
     assert fault.text != fault.replacement
-    ast.parse(broken)
+    if fault.file.endswith(".py"):  # SQL is read by the tests that must see the fault
+        ast.parse(broken)
 
 
 @every_fault
