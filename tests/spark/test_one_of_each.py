@@ -19,7 +19,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "busway_spark"
         (r"\basyncio\.(new_event_loop|Runner)\b", "wire/bus.py"),
         (r"\bdef administration\(", "wire/bus.py"),
         (r"\.getresponse\(\)", "wire/http_client.py wire/bus.py"),
-        (r"\bdef sentence_of\(", "watching/spark_sentence.py"),
+        (r"\bdef sentence_of\(", "watching/watched.py"),
         (r"\bConnectionString\.parse\(", "wire/bus.py"),
         (r"\bPT\b.*(?:\\d|\[0-9\])", "given_options.py"),
         (r"streaming\.sql\.batchId|sql\.streaming\.queryId", "writing/write_names.py"),
