@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, PLACE_SCHEDULED, Message
-from busway.store.callbacks import report, resolving
+from busway.store.commit_cycle import report, resolving
 from busway.store.contract import (
     COUNTER_MASK,
     Change,

@@ -14,8 +14,8 @@ import pytest
 
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED
 from busway.store.contract import FragmentKey, Move
-from busway.store.sqlite import queries
 from busway.store.sqlite.reader import Reader
+from busway.store.statements import PLACE_TABLES, statements_of
 from tests.store_contract.log_scenario import append, chunk, retire
 from tests.store_contract.scenario import (
     LOTS,
@@ -198,7 +198,7 @@ def _bindings(statement: str) -> tuple[int, ...]:
 def _plans(connection: apsw.Connection, text: str) -> list[str]:
     return [
         str(row[3])
-        for table in queries.PLACE_TABLES
+        for table in PLACE_TABLES
         for statement in text.replace("{place}", table).split(";")
         for row in connection.execute("EXPLAIN QUERY PLAN " + statement, _bindings(statement))
     ]
@@ -232,7 +232,7 @@ def test_no_statement_sorts_or_scans(sqlite_world: World) -> None:
     }
     sqlite_world.run(lambda store: store.flush())
     connection = apsw.Connection(str(sqlite_world.directory / "first.db"))
-    for name, text in queries._QUERIES.items():
+    for name, text in statements_of("busway.store.sqlite").texts.items():
         if name.startswith(families) and name not in lists:
             for detail in _plans(connection, text):
                 assert "TEMP B-TREE" not in detail, name

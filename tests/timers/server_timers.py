@@ -436,7 +436,7 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/store/callbacks.py",
+        "busway/store/commit_cycle.py",
         Timer(
             "report_some",
             LOOKS,
@@ -446,9 +446,6 @@ SERVER_TIMERS: Final = (
             "timers/test_store_timers::test_those_who_wait_for_a_commit_are_told_for_a_turn_at_a_time",
             longest_s=0.01,
         ),
-    ),
-    *timers_in(
-        "busway/store/commit_cycle.py",
         Timer(
             "CommitCycle.is_slow",
             LOOKS,

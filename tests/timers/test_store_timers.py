@@ -13,7 +13,7 @@ import pytest
 
 from busway.clock import Clock
 from busway.message.message import PLACE_ACTIVE
-from busway.store.callbacks import report_some
+from busway.store.commit_cycle import report_some
 from busway.store.contract import CommitCallback, StoreError
 from busway.store.sqlite import database_file, reader_pool
 from busway.store.sqlite.store import SqliteStore

@@ -8,7 +8,7 @@ import apsw
 
 from busway.broker.namespace.namespace import Namespace
 from busway.model.limits import Limits
-from busway.store.sqlite.queries import query
+from busway.store.sqlite.database_file import query
 from busway.store.sqlite.store import SqliteStore
 from tests.harness.manual_clock import ManualClock, SeededEntropy
 

@@ -11,9 +11,9 @@ from busway.clock import Clock
 from busway.message.event_chunk import Chunk, ChunkBuilder
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
 from busway.store.contract import FragmentKey, LogChanges, StoreError
-from busway.store.sqlite.database_file import apply_migrations, open_for_writing, teach
-from busway.store.sqlite.queries import SCHEMA_VERSION, migrations, query, sql_file
+from busway.store.sqlite.database_file import SCHEMA_VERSION, apply_migrations, open_for_writing, query, teach
 from busway.store.sqlite.store import SqliteStore
+from busway.store.statements import migrations, sql_file
 from tests.store_contract.faulty_disk import FaultyDisk, reboot
 
 #: A row of schema 1 with a value in each column.
@@ -21,6 +21,7 @@ FULL_ROW_1 = """
 INSERT INTO deferred VALUES (
     1099511627785, 11, 22, 3, 1897816181, 44, 55, 's', 'p', 'm', X'68656164', X'2020B83D6368616E676573', X'62617265'
 )"""
+SQLITE = "busway.store.sqlite"
 STORES = sorted((Path(__file__).parent / "stores").glob("*.sql"))
 
 
@@ -36,7 +37,7 @@ def test_all_migrations_together_make_the_schema() -> None:
     """F2: a new file and an old one brought up to date are the same."""
     migrated, new = apsw.Connection(":memory:"), apsw.Connection(":memory:")
     apply_migrations(migrated)
-    new.execute(sql_file("schema.sql"))
+    new.execute(sql_file(SQLITE, "schema.sql"))
     assert schema_of(migrated) == schema_of(new)
 
 
@@ -44,7 +45,7 @@ def test_migrations_are_numbered_without_gaps_and_set_their_version() -> None:
     connection = apsw.Connection(":memory:")
     teach(connection)
     numbers = []
-    for number, text in migrations():
+    for number, text in migrations(SQLITE):
         connection.execute(text)
         assert connection.pragma("user_version") == number
         numbers.append(number)

@@ -10,7 +10,7 @@ shadow        what joined batches take away, laid over reads
 rows          messages ↔ rows, with their checksums, for any database; pages of rows as committed
 run_block     messages that were put together ↔ one block of bytes, likewise; which of them are gone
 log_rows      chunks of logs ↔ rows, likewise; one CRC for many chunks
-callbacks     telling everybody who joined a batch what became of it
+statements    the SQL files of a database: statements by name, schema, migrations
 
 Others know `contract`.
 """

@@ -22,15 +22,15 @@ import asyncio
 import contextlib
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from busway.clock import Clock
 from busway.event_loop import LOOP
-from busway.store.callbacks import report, report_some, resolving
 from busway.store.contract import (
     COUNTER_BITS,
     CommitBatch,
+    CommitCallback,
     CommitRefused,
     FragmentKey,
     StoreError,
@@ -51,6 +51,11 @@ _SLOW_COMMIT_S: Final = 0.05
 _STUCK_COMMIT_S: Final = 2.0
 #: The longest time that a store is passed by after a slow commit.
 _SLOW_PAUSE_S_MAX: Final = 5.0
+
+#: A batch may have thousands of callbacks: after about this time others get a turn of the loop.
+_TURN_S: Final = 0.01
+#: The clock is looked at after so many.
+_LOOK_AFTER: Final = 32
 
 
 class CommitThread:
@@ -311,3 +316,49 @@ class CommitCycle:
     def _has_work(self) -> bool:
         """Something has joined."""
         return not self._batch.is_empty() or self._sweep_rows > 0
+
+
+def report(
+    loop: asyncio.AbstractEventLoop, callbacks: list[CommitCallback], outcome: StoreError | None
+) -> None:
+    """Calls each callback; one that raises is a bug of its owner and must not keep the others uninformed. They are
+    forgotten then: whoever waits for a batch may know it, and memory is given back without the cyclic collector."""
+    for callback in callbacks:
+        _call(loop, callback, outcome)
+    callbacks.clear()
+
+
+def report_some(
+    loop: asyncio.AbstractEventLoop, callbacks: Sequence[CommitCallback], start: int, clock: Clock
+) -> int:
+    """The same for a batch that is durable, from one place on, for as long as a turn of the loop may last. The place
+    of the first that is not told yet. Others may be added meanwhile, at the end."""
+    ends_at = clock.monotonic() + _TURN_S
+    at = start
+    while at < len(callbacks):
+        _call(loop, callbacks[at], None)
+        at += 1
+        if at % _LOOK_AFTER == 0 and clock.monotonic() >= ends_at:
+            break
+    return at
+
+
+def _call(loop: asyncio.AbstractEventLoop, callback: CommitCallback, outcome: StoreError | None) -> None:
+    try:
+        callback(outcome)
+    except Exception as error:
+        loop.call_exception_handler({"message": "A commit callback failed.", "exception": error})
+
+
+def resolving(waiter: asyncio.Future[None]) -> Callable[[StoreError | None], None]:
+    """A callback that ends the wait of a coroutine."""
+
+    def resolve(outcome: StoreError | None) -> None:
+        if waiter.done():  # The coroutine was cancelled meanwhile.
+            return
+        if outcome is None:
+            waiter.set_result(None)
+        else:
+            waiter.set_exception(outcome)
+
+    return resolve

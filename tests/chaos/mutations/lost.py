@@ -175,7 +175,7 @@ LOST: Final = (
     Fault(
         "a batch and whom it told hold one another",
         "A8: no message waits for the cyclic collector",
-        "busway/store/callbacks.py",
+        "busway/store/commit_cycle.py",
         """    callbacks.clear()
 """,
         "",

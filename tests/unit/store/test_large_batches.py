@@ -11,7 +11,7 @@ import pytest
 
 from busway.clock import Clock
 from busway.message.message import PLACE_ACTIVE
-from busway.store.callbacks import report_some
+from busway.store.commit_cycle import report_some
 from busway.store.contract import CommitRefused, StoreError, StoreState
 from busway.store.sqlite.commit_batch import ROWS_PER_TURN
 from busway.store.sqlite.store import SqliteStore

@@ -12,9 +12,8 @@ import pytest
 from busway.store.contract import FragmentKey
 from busway.store.log_rows import ChunkTuple, ListedChunk, chunk_data, chunk_row
 from busway.store.rows import CHECKSUM_PRIME
-from busway.store.sqlite.database_file import open_for_reading, open_for_writing
+from busway.store.sqlite.database_file import open_for_reading, open_for_writing, query
 from busway.store.sqlite.event_logs import LogReader
-from busway.store.sqlite.queries import query
 from tests.store_contract.log_scenario import chunk, numbers_in
 
 LOG = FragmentKey(3)

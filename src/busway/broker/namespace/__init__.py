@@ -23,7 +23,6 @@ What is written down:
 
   catalogue          rows, at home in the first store and copied to all; rules that transactions have decided
   catalogue_rows     what they say
-  catalogue_reading  the same for whoever serves no bus: checks, copies of a stopped one
   rule_table         the rules of all subscriptions, as rows and compiled
 
 Outside of the broker one knows `namespace`, which names what else is for others.

@@ -27,7 +27,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from busway.broker.namespace.catalogue_rows import (
+    ENTITY_PREFIXES,
     NAMESPACE_KEY,
+    STORE_PREFIX,
+    EntityRow,
     NamespaceRow,
     StoreRow,
     object_at,
@@ -35,11 +38,11 @@ from busway.broker.namespace.catalogue_rows import (
     store_rows,
     written_row,
 )
-from busway.broker.namespace.rule_table import subscription_key_of
+from busway.broker.namespace.rule_table import RULE_PREFIX, RuleRow, subscription_key_of
 from busway.broker.store_keeper import StoreKeeper
 from busway.model.descriptions import integer_at
 from busway.model.errors import BadArgument, ServerBusy, StoreOutcomeUnknown
-from busway.store.contract import CommitBatch, CommitUnknown, StoreError
+from busway.store.contract import CommitBatch, CommitUnknown, FragmentKey, StoreError
 
 #: Where the text lies in a store. It is no row of the catalogue.
 DECIDED_KEY: Final = "decided-rules"
@@ -288,3 +291,33 @@ def _difference(held: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str,
     changes: dict[str, str | None] = {key: text for key, text in wanted.items() if held.get(key) != text}
     changes.update({key: None for key in held if key not in wanted})
     return changes
+
+
+# -- for whoever reads a row without serving it: checks, and copies of a stopped bus
+
+
+def namespace_id(text: str) -> str:
+    """By the namespace's own row. Raises StoreError when it cannot be read."""
+    return NamespaceRow.parse(text).id
+
+
+def fragments_named(key: str, text: str) -> list[tuple[str, Sequence[FragmentKey]]] | None:
+    """The fragments that a row names, by store; None when the row is none of the namespace's own. Raises StoreError,
+    and whatever a row may cause that nobody could have written."""
+    prefix = key[: key.find(":") + 1]
+    if key == NAMESPACE_KEY:
+        NamespaceRow.parse(text)
+    elif prefix == STORE_PREFIX:
+        StoreRow.parse(key, text)
+    elif prefix in ENTITY_PREFIXES:
+        return [(share.store_name, share.fragments) for share in EntityRow.parse(key, text).shares]
+    elif prefix == RULE_PREFIX:
+        RuleRow.parse(key, text)
+    elif prefix == TAKEN_OVER_PREFIX:
+        with read_row(key, text) as data:
+            integer_at(data, "number")
+    elif key == DECIDED_KEY:
+        DecidedRules.parse(text)
+    else:
+        return None
+    return []

@@ -38,8 +38,8 @@ from busway.broker.fragment.lane import WindowBudget
 from busway.broker.fragment.locks import Attachment
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.namespace.auto_delete import LOOK_AROUND_EVERY_S
-from busway.broker.namespace.catalogue_reading import fragments_named as fragments_named
-from busway.broker.namespace.catalogue_reading import namespace_id as namespace_id
+from busway.broker.namespace.catalogue import fragments_named as fragments_named
+from busway.broker.namespace.catalogue import namespace_id as namespace_id
 from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY as NAMESPACE_KEY
 from busway.broker.namespace.catalogue_rows import EntityRow as EntityRow
 from busway.broker.namespace.catalogue_rows import NamespaceRow, entity_rows

@@ -30,7 +30,6 @@ from busway.store.contract import (
 )
 from busway.store.log_rows import chunk_row
 from busway.store.postgres.batch_arrays import Rows
-from busway.store.postgres.queries import PLACE_TABLES, by_place, query
 from busway.store.rows import (
     deleted_keys,
     key_bounds,
@@ -41,8 +40,11 @@ from busway.store.rows import (
     shared_bodies,
 )
 from busway.store.shadow import Shadow, row_key
+from busway.store.statements import PLACE_TABLES, statements_of
 
-#: A random id of a batch.
+query = statements_of(__package__).query
+by_place = statements_of(__package__).by_place
+
 #: Of a payload's number: the store's in the upper bits.
 _PAYLOADS_OF_STORE_BITS: Final = 56
 PURGE_SLICE: Final = 512

@@ -28,7 +28,6 @@ from busway.clock import Clock
 from busway.store.contract import CommitRefused, CommitUnknown, StoreError, StoreTaken
 from busway.store.postgres.batch_arrays import Rows, bigint, bigints, column_of, integer
 from busway.store.postgres.commit_part import FIRST, KEY_BLOCK, LAST, PURGE_SLICE, CommitPart, bounds
-from busway.store.postgres.queries import PLACE_TABLES, query
 from busway.store.postgres.row_changes import RowChanges
 from busway.store.postgres.server_checks import connect
 from busway.store.postgres.sqlstates import Meaning, meaning_of
@@ -40,6 +39,9 @@ from busway.store.postgres.writing_connection import (
     StatementRefused,
     WritingConnection,
 )
+from busway.store.statements import PLACE_TABLES, statements_of
+
+query = statements_of(__package__).query
 
 log = logging.getLogger(__name__)
 

@@ -23,10 +23,12 @@ from busway.store.commit_cycle import CommitThread
 from busway.store.contract import StoreError
 from busway.store.postgres.commit_part import KEY_BLOCK, CommitPart
 from busway.store.postgres.committer import Committer, TakenStore
-from busway.store.postgres.queries import migrations, query
 from busway.store.postgres.reader import ReadingConnections
 from busway.store.postgres.server_checks import Connection, check, connect
 from busway.store.postgres.url import PostgresUrl
+from busway.store.statements import migrations, statements_of
+
+query = statements_of(__package__).query
 
 T = TypeVar("T")
 
@@ -123,10 +125,10 @@ class PostgresDatabase:
             return
         exists = psycopg.errors.DuplicateSchema, psycopg.errors.UniqueViolation
         with contextlib.suppress(*exists), connection.transaction():  # whoever else makes them has made them
-            for _, text in migrations():
+            for _, text in migrations(__package__):
                 connection.execute(text)
             raw = psycopg.RawCursor(connection)
-            raw.execute(query("database_put"), (len(migrations()), 1, self.url.name))
+            raw.execute(query("database_put"), (len(migrations(__package__)), 1, self.url.name))
 
     def _make_stores(self, connection: Connection) -> None:
         with connection.transaction():

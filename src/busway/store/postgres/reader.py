@@ -30,12 +30,15 @@ from busway.store.contract import (
     TransferMark,
 )
 from busway.store.log_rows import chunk_data, damaged_head, is_of
-from busway.store.postgres.queries import by_place, query
 from busway.store.postgres.server_checks import Connection, connect
 from busway.store.postgres.sqlstates import Meaning, meaning_of
 from busway.store.postgres.url import PostgresUrl
 from busway.store.reads import DamagedState, FirstNumbers, RawSession
 from busway.store.rows import NUMBER_MASK, RawPage, key_bounds, unsealed
+from busway.store.statements import statements_of
+
+query = statements_of(__package__).query
+by_place = statements_of(__package__).by_place
 
 T = TypeVar("T")
 

@@ -18,10 +18,13 @@ from busway.message.message import PLACE_ACTIVE
 from busway.store.contract import Move
 from busway.store.postgres.batch_arrays import Rows
 from busway.store.postgres.commit_part import CommitPart
-from busway.store.postgres.queries import PLACE_TABLES, by_place, query
 from busway.store.postgres.writing_connection import Statement
 from busway.store.rows import Front, rewritten
 from busway.store.shadow import row_key
+from busway.store.statements import PLACE_TABLES, statements_of
+
+query = statements_of(__package__).query
+by_place = statements_of(__package__).by_place
 
 _BIGINT: Final = Struct(">q")
 _READ_FRONTS: Final = tuple(Rows(text, "b") for text in by_place("read_fronts"))

@@ -12,7 +12,6 @@ by two names of one host perhaps: each database notes the name of its stores, an
 
 from __future__ import annotations
 
-import pkgutil
 import re
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from psycopg.rows import dict_row
 from busway.store.contract import StoreError, StoreInUse, StoreTooNew
 from busway.store.postgres.sqlstates import Meaning, meaning_of
 from busway.store.postgres.url import PostgresUrl
+from busway.store.statements import statements_of
 
 #: Of the tables that this version reads and writes.
 FORMAT: Final = 1
@@ -32,14 +32,7 @@ _SENTENCE_CHARACTERS_MAX: Final = 400
 Connection = psycopg.Connection[Any]
 
 
-def _statements() -> dict[str, str]:
-    found = pkgutil.get_data(__package__, "server_checks.sql")
-    assert found is not None, "the files of this package can be read, in a folder or an archive"
-    parts = re.split(r"^-- (\w+) --\n(?:--.*\n)*", found.decode().replace("\r\n", "\n"), flags=re.MULTILINE)
-    return dict(zip(parts[1::2], (text.strip() for text in parts[2::2]), strict=True))
-
-
-_STATEMENTS: Final = _statements()
+query = statements_of(__package__, "server_checks.sql").query
 
 
 def connect(url: PostgresUrl) -> Connection:
@@ -60,9 +53,9 @@ def begin_session(connection: Connection) -> None:
     """Also for one that was opened otherwise, outside of any transaction."""
     if connection.info.server_version < VERSION_MIN:
         return  # `check` says so; it would not know all of the settings
-    connection.execute(_STATEMENTS["session"])
+    connection.execute(query("session"))
     if connection.info.server_version >= _VERSION_WITH_TRANSACTION_TIMEOUT:
-        connection.execute(_STATEMENTS["session_17"])
+        connection.execute(query("session_17"))
 
 
 def check(connection: Connection, url: PostgresUrl) -> None:
@@ -74,7 +67,7 @@ def check(connection: Connection, url: PostgresUrl) -> None:
                 f" needs {VERSION_MIN // 10_000} or later."
             )
         begin_session(connection)
-        facts = connection.cursor(row_factory=dict_row).execute(_STATEMENTS["server"]).fetchone()
+        facts = connection.cursor(row_factory=dict_row).execute(query("server")).fetchone()
         assert facts is not None
         _check_server(facts, url)
         _check_rights(facts, url)
@@ -141,9 +134,9 @@ def _check_rights(facts: dict[str, Any], url: PostgresUrl) -> None:
 
 
 def _check_pooler(connection: Connection, url: PostgresUrl) -> None:
-    connection.pgconn.prepare(b"busway_probe", _STATEMENTS["is_ours"].encode())
+    connection.pgconn.prepare(b"busway_probe", query("is_ours").encode())
     with psycopg.connect(url.conninfo) as other:  # in a transaction: a session of the server's is its own
-        other.execute(_STATEMENTS["is_ours"])
+        other.execute(query("is_ours"))
         result = connection.pgconn.exec_prepared(b"busway_probe", [])
         is_kept = result.status == psycopg.pq.ExecStatus.TUPLES_OK and result.get_value(0, 0) == b"ours"
     if not is_kept:
@@ -155,8 +148,8 @@ def _check_pooler(connection: Connection, url: PostgresUrl) -> None:
 
 
 def _check_record(connection: Connection, url: PostgresUrl) -> None:
-    has_record = connection.execute(_STATEMENTS["has_record"]).fetchone()
-    record = connection.execute(_STATEMENTS["record"]).fetchone() if has_record and has_record[0] else None
+    has_record = connection.execute(query("has_record")).fetchone()
+    record = connection.execute(query("record")).fetchone() if has_record and has_record[0] else None
     if record is None:
         return
     format, readable_from, name = record

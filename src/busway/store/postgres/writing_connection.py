@@ -21,7 +21,9 @@ import psycopg
 from psycopg import pq
 
 from busway.clock import Clock
-from busway.store.postgres.queries import query
+from busway.store.statements import statements_of
+
+query = statements_of(__package__).query
 
 #: A statement and its values, each in PostgreSQL's binary form.
 Statement = tuple[str, Sequence[bytes | None]]

@@ -60,7 +60,10 @@ from busway.store.rows import (
 from busway.store.shadow import row_key
 from busway.store.sqlite.event_logs import LogWriter
 from busway.store.sqlite.message_runs import RunWriter
-from busway.store.sqlite.queries import PLACE_TABLES, by_place, query
+from busway.store.statements import PLACE_TABLES, statements_of
+
+query = statements_of(__package__).query
+by_place = statements_of(__package__).by_place
 
 #: What one reference weighs: a prime, so that the difference that one bit makes is never a number of references.
 REFERENCE_WEIGHT: Final = 1_000_003

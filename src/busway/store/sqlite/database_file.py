@@ -24,7 +24,9 @@ from busway.clock import Clock
 from busway.message.message import PLACE_ACTIVE, Message
 from busway.store.contract import COUNTER_BITS, FragmentKey, StoreError, StoreTooNew
 from busway.store.rows import CHECKSUM_PRIME, NEVER_RIGHT, NUMBER_MASK, message_rows, more_of, unsealed
-from busway.store.sqlite.queries import SCHEMA_VERSION, migrations, query, sql_file
+from busway.store.statements import migrations, sql_file, statements_of
+
+query = statements_of(__package__).query
 
 
 def teach(connection: apsw.Connection) -> None:
@@ -104,14 +106,16 @@ def _text(value: apsw.SQLiteValue) -> str | None:
 
 log = logging.getLogger(__name__)
 
+#: The schema this code reads and writes: the number of the last migration.
+SCHEMA_VERSION: Final = 5
 APPLICATION_ID: Final = 1115119993  # "Bway"
 #: Readers wait this long for another connection that repairs the log after a crash.
 _BUSY_TIMEOUT_MS: Final = 5_000
-#: A reader is taken out of its queue by one thread and put back by the same, so SQLite need not lock it for every
-#: column it hands over.
 #: The plan of a statement does not depend on the values bound to it. Else SQLite prepares many of them anew each time
 #: that they come with others, which costs several times what running them does.
 _PLANS_STAY: Final = (apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
+#: A reader is taken out of its queue by one thread and put back by the same, so SQLite need not lock it for every
+#: column it hands over.
 _READER_FLAGS: Final = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_NOMUTEX
 
 
@@ -185,7 +189,7 @@ def _bring_up_to_date(connection: apsw.Connection, is_new: bool) -> None:
     connection.execute(query("begin"))
     try:
         if is_new:
-            connection.execute(sql_file("schema.sql")).fetchall()
+            connection.execute(sql_file(__package__, "schema.sql")).fetchall()
         else:
             apply_migrations(connection)
     except BaseException:
@@ -202,7 +206,7 @@ def apply_migrations(connection: apsw.Connection) -> None:
     teach(connection)
     if version == SCHEMA_VERSION:  # nearly always: the files need not be read
         return
-    for number, text in migrations():
+    for number, text in migrations(__package__):
         if number > version:
             log.info("Migrating a store to schema %d.", number)
             connection.execute(text).fetchall()

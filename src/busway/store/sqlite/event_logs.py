@@ -27,7 +27,9 @@ import apsw
 from busway.message.event_chunk import ChunkBuilder
 from busway.store.contract import ChunkHead, ChunkPage, FragmentKey, LogChanges, ProducerRow
 from busway.store.log_rows import ListedChunk, chunk_data, chunk_row, damaged_head, is_of, joined_crc
-from busway.store.sqlite.queries import query
+from busway.store.statements import statements_of
+
+query = statements_of(__package__).query
 
 #: Of chunks that are put in one turn of the loop; one alone may be larger.
 BYTES_PER_TURN: Final = 1 << 20

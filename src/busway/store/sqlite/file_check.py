@@ -29,9 +29,11 @@ from busway.store.rows import key_bounds, message_of, unsealed
 from busway.store.run_block import RunHead, bounds_checksum, marks_checksum
 from busway.store.sqlite.commit_batch import REFERENCE_WEIGHT
 from busway.store.sqlite.companion_files import HighWater
-from busway.store.sqlite.database_file import APPLICATION_ID
+from busway.store.sqlite.database_file import APPLICATION_ID, SCHEMA_VERSION
 from busway.store.sqlite.message_runs import Run, RunFile
-from busway.store.sqlite.queries import PLACE_TABLES, SCHEMA_VERSION, query
+from busway.store.statements import PLACE_TABLES, statements_of
+
+query = statements_of(__package__).query
 
 #: Findings of a kind that are told; others are counted.
 FINDINGS_MAX: Final = 20

@@ -36,7 +36,9 @@ from busway.store.run_block import (
     take_slice,
 )
 from busway.store.sqlite.event_logs import SWEPT_AS_ROW_BYTES
-from busway.store.sqlite.queries import query
+from busway.store.statements import statements_of
+
+query = statements_of(__package__).query
 
 #: Fewer messages become rows. Measured with 100 B and 1 KiB: eight cost more to read as a run than as rows, sixteen
 #: are read alike, and are cheaper to put and to delete.

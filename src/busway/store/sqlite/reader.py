@@ -18,7 +18,10 @@ from busway.store.reads import DamagedState, FirstNumbers, RawSession
 from busway.store.rows import NUMBER_MASK, RawPage, key_bounds, unsealed
 from busway.store.sqlite.event_logs import LogReader
 from busway.store.sqlite.message_runs import RunReader
-from busway.store.sqlite.queries import by_place, query
+from busway.store.statements import statements_of
+
+query = statements_of(__package__).query
+by_place = statements_of(__package__).by_place
 
 #: Bytes of runs that are touched behind a page, one run at least.
 _BYTES_AHEAD: Final = 4 << 20

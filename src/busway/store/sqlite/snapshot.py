@@ -21,7 +21,9 @@ import apsw
 from busway.store.contract import StoreError
 from busway.store.sqlite.companion_files import HighWater
 from busway.store.sqlite.database_file import FileUpkeep, open_for_reading
-from busway.store.sqlite.queries import query
+from busway.store.statements import statements_of
+
+query = statements_of(__package__).query
 
 #: Pages that are copied before others may have the disk; a page has 16 KiB.
 PAGES_PER_SLICE: Final = 64

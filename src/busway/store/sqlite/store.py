@@ -42,11 +42,13 @@ from busway.store.sqlite.commit_batch import BatchWriter
 from busway.store.sqlite.companion_files import FileLock, HighWater, SpaceGuard, free_bytes_of
 from busway.store.sqlite.database_file import FileUpkeep, open_for_reading, open_for_writing
 from busway.store.sqlite.message_runs import RUN_MESSAGES_MIN
-from busway.store.sqlite.queries import query
 from busway.store.sqlite.reader import Reader
 from busway.store.sqlite.reader_pool import ReaderPool
 from busway.store.sqlite.reads import SqliteReads
 from busway.store.sqlite.snapshot import StoreSnapshot
+from busway.store.statements import statements_of
+
+query = statements_of(__package__).query
 
 log = logging.getLogger(__name__)
 
