@@ -2,4 +2,6 @@
 
 lease          how long an owner may be sure of its stores, and when another node may take them: by its own clock only
 ownership      which node should have which store, the same answer on every node
+
+Others know none of it.
 """

@@ -1,4 +1,4 @@
-"""How long an owner may be sure of its stores, and when another node may take them. No clock is compared with another.
+"""How long an owner may be sure of its stores, and when another node may take them. No two clocks are compared.
 
 Theory of operation. A node *beats*: every quarter of a lease it raises a number in its row of the database. Whoever
 owns stores believes so until `OwnLease.until`: nine tenths of a lease after the moment at which it *sent* the last
@@ -12,11 +12,11 @@ The answer came after that beat was sent, whatever was delayed, and a beat that 
 fail. So he succeeds only when the owner's time is over, by the owner's own clock; a tenth of a lease is left for
 clocks that run at different rates. What time it is on either machine does not matter.
 
-The condition makes it safe, and the rest makes it calm. A database that stands still delays beats as it delays looks
-at them, so a slow answer, or a long silence before one, begins the count again: the owner gets its chance first. That
-ends with the tenth lease, or a dead node's stores would never be taken where every answer is slow. And what was seen on
-one connection is not compared with what is seen on the next: a database that was restarted may have lost the last
-beats, which are not waited for.
+The condition makes it safe, and the rest makes it calm. A database that stands still delays beats as it delays
+looks at them, so a slow answer, or a long silence before one, begins the count again: the owner gets its chance
+first. That ends with the tenth lease, or a dead node's stores would never be taken where every answer is slow. And
+what was seen on one connection is not compared with what is seen on the next: a database that was restarted may have
+lost the last beats, which are not waited for.
 
 Times are seconds of a clock that goes on while the machine sleeps (`boot_time`).
 """
@@ -34,21 +34,21 @@ MARGIN: Final = 0.1
 #: An owner beats, a candidate looks, so many times in a lease.
 BEATS: Final = 4
 LOOKS: Final = 8
-#: A look that took a larger part of a lease than this begins the count again; and so does a pause between looks that is
-#: longer than that, and twice the usual one.
+#: A look that took a larger part of a lease than this begins the count again, and so does a long pause between looks.
 _SLOW: Final = 1 / 4
 _PAUSE: Final = 1 / 2
 #: After so many leases without a beat it is tried at any rate, when the same was seen so often.
 LEASES_MAX: Final = 10
 _SIGHTS_MIN: Final = 4
 
+_BOOT_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: Long over.
 NEVER: Final = float("-inf")
 
 
 def boot_time() -> float:
-    """Never set, and counts the time in which the machine slept."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+    """Never set, and counts the time in which the machine slept, where the system can tell."""
+    return time.clock_gettime(_BOOT_CLOCK)
 
 
 class OwnLease:

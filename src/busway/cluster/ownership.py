@@ -1,12 +1,12 @@
 """Which node should have which store: the same answer on every node that sees the same members. No node leads.
 
-Theory of operation. Each pair of a store and a node has a score, a hash that everybody can work out, and a store wants
-to be at the node with the highest one (rendezvous hashing): when a node comes or goes, only stores move that come to it
-or leave it. But a few stores fall unevenly, so no node gets more than its share, rounded up. Stores are dealt
-out by their best scores first; one whose first choice is full gets its next.
+Theory of operation. Each pair of a store and a node has a score, a hash that everybody can work out, and a store
+wants to be at the node with the highest one (rendezvous hashing): when a node comes or goes, only stores move that
+come to it or leave it. But a few stores fall unevenly, so no node gets more than its share, rounded up. Stores are
+dealt out by their best scores first; one whose first choice is full gets its next.
 
-A node of weight 2 has twice the share, and the chance of two nodes to be chosen. One that is draining gets nothing, as
-long as there is another.
+A node of weight 2 has twice the share, and the chance of two nodes to be chosen. One that is draining gets nothing,
+as long as there is another.
 """
 
 from __future__ import annotations
