@@ -25,7 +25,7 @@ import psycopg
 from psycopg import pq
 
 from busway.clock import Clock
-from busway.store.contract import CommitRefused, CommitUnknown, StoreError, StoreTaken
+from busway.store.contract import CommitRefused, CommitUnknown, StoreError, StoreTaken, StoreUnavailable
 from busway.store.postgres.batch_arrays import Rows, bigint, bigints, column_of, integer
 from busway.store.postgres.commit_part import FIRST, KEY_BLOCK, LAST, PURGE_SLICE, CommitPart, bounds
 from busway.store.postgres.row_changes import RowChanges
@@ -56,6 +56,7 @@ _FENCE: Final = query("fence")
 _LOOK: Final = query("look")
 _READ_COMMITS: Final = query("read_commits")
 _TAKE_STORE: Final = query("take_store")
+_STORE_HOLDER: Final = query("store_holder")
 _PURGE: Final = query("duplicate_ids_purge")
 _PAYLOADS_DROP: Final[Statement] = (query("payloads_drop"), ())
 _KEYS_RESERVE: Final = query("keys_reserve")
@@ -132,9 +133,9 @@ class Committer:
                 time.sleep(_PAUSE_S)
         return self._connection
 
-    def take(self, store: int, opening: bytes) -> TakenStore:
-        """The store is ours, from its next epoch on."""
-        values = (integer(store), opening)
+    def take(self, store: int, opening: bytes, holder: bytes | None) -> TakenStore:
+        """The store is ours, from its next epoch on, as long as its lease is this holder's."""
+        values = (integer(store), opening, holder)
         statements: list[Statement] = [
             _BEGIN,
             (_TAKE_STORE, values),
@@ -143,12 +144,23 @@ class Committer:
         ]
         _, row, commits, _ = self._insist(statements, self._clock.monotonic() + PATIENCE_S)
         if row.ntuples != 1 or commits.ntuples != 1:
-            raise StoreError(f"The database at {self._url.shown} has no store {store}.")
+            raise self._not_ours(store)
         epoch, next_key, keys_end, spare_key = [_number(row, 0, column) for column in range(4)]
         taken = TakenStore(epoch, _number(commits, 0, 1), next_key, keys_end, spare_key)
         self._epochs[store] = taken.epoch
         self._openings[store] = opening
         return taken
+
+    def _not_ours(self, store: int) -> StoreError:
+        statements: list[Statement] = [(_STORE_HOLDER, (integer(store),))]
+        [found] = self._insist(statements, self._clock.monotonic() + PATIENCE_S)
+        if found.ntuples == 0:
+            return StoreError(
+                f"The store {self._url.store_name(store)} is not there, or has just been given up."
+            )
+        node, address = [(found.get_value(0, column) or b"").decode() for column in (0, 1)]
+        whose = f"the node {node}{f' at {address}' if address else ''}" if node else "a node that is gone"
+        return StoreUnavailable(f"The store {self._url.store_name(store)} is held by {whose}.")
 
     def _insist(self, statements: Sequence[Statement], ends_s: float) -> list[pq.abc.PGresult]:
         """What may be done twice, until it is done. Raises StoreError."""

@@ -24,7 +24,7 @@ from busway.store.contract import StoreError
 from busway.store.postgres.commit_part import KEY_BLOCK, CommitPart
 from busway.store.postgres.committer import Committer, TakenStore
 from busway.store.postgres.reader import ReadingConnections
-from busway.store.postgres.server_checks import Connection, check, connect
+from busway.store.postgres.server_checks import FORMAT, READABLE_FROM, Connection, check, connect
 from busway.store.postgres.url import PostgresUrl
 from busway.store.statements import migrations, statements_of
 
@@ -46,12 +46,25 @@ class Commits(Protocol):
     def part_settled(self, part: CommitPart) -> None: ...
 
 
+def nobody() -> bytes | None:
+    """Who opens stores for a moment, without a lease: only while no server has them."""
+    return None
+
+
 class PostgresDatabase:
     """Opened with the first of its stores, closed with the last."""
 
-    def __init__(self, url: PostgresUrl, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self,
+        url: PostgresUrl,
+        clock: Clock,
+        entropy: Entropy,
+        holder: Callable[[], bytes | None] = nobody,
+    ) -> None:
+        """`holder`: whose leases its stores are opened under."""
         self.url = url
         self.entropy = entropy
+        self._holder = holder
         self.readers = ReadingConnections(url, clock)
         self._users = 0
         self._turn = asyncio.Lock()
@@ -73,7 +86,7 @@ class PostgresDatabase:
                 self._is_scheduled = self._is_busy = False
                 self._thread = CommitThread(f"{self.url.name}-commit")
                 try:
-                    await self.in_commit_thread(self._open)
+                    await self.in_commit_thread(partial(prepare, self.url))
                 except BaseException:
                     await self._stop()
                     raise
@@ -107,46 +120,9 @@ class PostgresDatabase:
         self._thread.submit(job)
         return await asyncio.shield(asyncio.wrap_future(done))
 
-    def _open(self) -> None:
-        """In the commit thread: the server is fit, the tables are there, and as many stores as the address says."""
-        connection = connect(self.url)
-        try:
-            check(connection, self.url)
-            self._make_tables(connection)
-            self._make_stores(connection)
-        except psycopg.Error as error:
-            raise StoreError(f"The database at {self.url.shown} cannot be used: {error}.") from error
-        finally:
-            connection.close()
-
-    def _make_tables(self, connection: Connection) -> None:
-        has_tables = connection.execute(query("has_tables")).fetchone()
-        if has_tables is not None and has_tables[0]:
-            return
-        exists = psycopg.errors.DuplicateSchema, psycopg.errors.UniqueViolation
-        with contextlib.suppress(*exists), connection.transaction():  # whoever else makes them has made them
-            for _, text in migrations(__package__):
-                connection.execute(text)
-            raw = psycopg.RawCursor(connection)
-            raw.execute(query("database_put"), (len(migrations(__package__)), 1, self.url.name))
-
-    def _make_stores(self, connection: Connection) -> None:
-        with connection.transaction():
-            connection.execute(query("database_lock"))
-            found = connection.execute(query("count_stores")).fetchone()
-            count = 0 if found is None else int(found[0])
-            if count > self.url.stores:
-                raise StoreError(
-                    f"The database at {self.url.shown} has {count} stores, and its address says {self.url.stores}: a"
-                    f" database never has fewer than before. Write stores={count}."
-                )
-            raw = psycopg.RawCursor(connection)
-            for store in range(count, self.url.stores):
-                raw.execute(query("store_put"), (store, KEY_BLOCK))
-
     async def take(self, store: int, opening: bytes) -> TakenStore:
         """The store is ours, from its next epoch on."""
-        return await self.in_commit_thread(partial(self._committer.take, store, opening))
+        return await self.in_commit_thread(partial(self._committer.take, store, opening, self._holder()))
 
     def epoch_of(self, store: int) -> int | None:
         return self._committer.epoch_of(store)
@@ -183,3 +159,65 @@ class PostgresDatabase:
         for part in parts:
             stores[part.store].part_settled(part)
         self._start_soon()
+
+
+def prepare(url: PostgresUrl) -> None:
+    """The server is fit, the tables are there and have this version's format, and there are as many stores as the
+    address says. Waits for the server: not on the loop. Raises StoreError with a sentence."""
+    connection = connect(url)
+    try:
+        check(connection, url)
+        _make_tables(connection, url)
+        _make_stores(connection, url)
+    except psycopg.Error as error:
+        raise StoreError(f"The database at {url.shown} cannot be used: {error}.") from error
+    finally:
+        connection.close()
+
+
+def _make_tables(connection: Connection, url: PostgresUrl) -> None:
+    has_tables = connection.execute(query("has_tables")).fetchone()
+    if has_tables is not None and has_tables[0]:
+        _migrate(connection)
+        return
+    exists = psycopg.errors.DuplicateSchema, psycopg.errors.UniqueViolation
+    with contextlib.suppress(*exists), connection.transaction():  # whoever else makes them has made them
+        for _, text in migrations(__package__):
+            connection.execute(text)
+        raw = psycopg.RawCursor(connection)
+        raw.execute(query("database_put"), (FORMAT, READABLE_FROM, url.name))
+
+
+def _migrate(connection: Connection) -> None:
+    """Tables of an earlier version, in one transaction."""
+    if _format_of(connection) >= FORMAT:
+        return
+    with connection.transaction():
+        connection.execute(query("database_lock"))
+        present = _format_of(connection)  # whoever else was at it has done it
+        if present >= FORMAT:
+            return
+        for number, text in migrations(__package__):
+            if number > present:
+                connection.execute(text)
+        psycopg.RawCursor(connection).execute(query("database_migrated"), (FORMAT, READABLE_FROM))
+
+
+def _format_of(connection: Connection) -> int:
+    found = connection.execute(query("read_format")).fetchone()
+    return FORMAT if found is None else int(found[0])
+
+
+def _make_stores(connection: Connection, url: PostgresUrl) -> None:
+    with connection.transaction():
+        connection.execute(query("database_lock"))
+        found = connection.execute(query("count_stores")).fetchone()
+        count = 0 if found is None else int(found[0])
+        if count > url.stores:
+            raise StoreError(
+                f"The database at {url.shown} has {count} stores, and its address says {url.stores}: a"
+                f" database never has fewer than before. Write stores={count}."
+            )
+        raw = psycopg.RawCursor(connection)
+        for store in range(count, url.stores):
+            raw.execute(query("store_put"), (store, KEY_BLOCK))

@@ -23,6 +23,10 @@ SELECT to_regclass('busway.database') IS NOT NULL
 -- What a new database says of itself.
 INSERT INTO busway.database VALUES ($1, $2, $3, 1)
 
+-- database_migrated --
+-- It has this format now, and versions before the second one cannot read it any more.
+UPDATE busway.database SET format = $1, readable_from = $2
+
 -- database_lock --
 -- Whoever changes tables or the number of stores is alone.
 LOCK TABLE busway.database IN EXCLUSIVE MODE
@@ -39,6 +43,9 @@ WITH taken AS (
 ),
 begun AS (
     INSERT INTO busway.commits VALUES ($1::integer, 0, '')
+),
+owned AS (
+    INSERT INTO busway.leases VALUES ($1::integer, NULL)
 )
 INSERT INTO busway.stores
 SELECT $1::integer, 0, '', first_key, first_key + $2::bigint, first_key + $2::bigint, 0 FROM taken
@@ -60,9 +67,19 @@ ROLLBACK
 SELECT busway.fence($1, $2, $3, $4)
 
 -- take_store --
--- A new owner. Waits for a commit in flight, which is then either contained or refused for ever.
-UPDATE busway.stores SET epoch = epoch + 1, opening = $2::bytea WHERE store = $1::integer
-RETURNING epoch, next_key, keys_end, spare_key
+-- A new opening, by who holds the lease ($3; null: nobody does). Waits for a commit in flight, which is then either
+-- contained or refused for ever; and for a take-over, after which there is nothing to return.
+WITH held AS (
+    SELECT store FROM busway.leases WHERE store = $1::integer AND holder IS NOT DISTINCT FROM $3::bytea FOR SHARE
+)
+UPDATE busway.stores SET epoch = stores.epoch + 1, opening = $2::bytea FROM held WHERE stores.store = held.store
+RETURNING stores.epoch, stores.next_key, stores.keys_end, stores.spare_key
+
+-- store_holder --
+-- Who has the lease of a store: the node, and where it is. No row where nobody has it.
+SELECT members.node, members.address
+FROM busway.leases LEFT JOIN busway.members ON members.incarnation = leases.holder
+WHERE leases.store = $1::integer AND leases.holder IS NOT NULL
 
 -- read_commits --
 -- The last commits of stores whose rows are held: number and random id.

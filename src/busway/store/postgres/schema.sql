@@ -332,3 +332,62 @@ CREATE TABLE busway.catalogue (
     text TEXT NOT NULL,
     PRIMARY KEY (store, key)
 );
+
+-- Servers that use this database, or did: nodes. A node draws a new incarnation whenever it enters itself, so one that
+-- has no row any more is gone for good. `beat` rises while it lives; nobody compares times, and `beaten_at` is for
+-- people. `address` is where it is to be found. For nodes that speak to one another: `certificate`.
+CREATE TABLE busway.members (
+    node TEXT COLLATE "C" PRIMARY KEY,
+    incarnation BYTEA NOT NULL UNIQUE,
+    beat BIGINT NOT NULL,
+    beaten_at TIMESTAMPTZ NOT NULL,
+    started_at TIMESTAMPTZ NOT NULL,
+    address TEXT NOT NULL,
+    certificate BYTEA,
+    version TEXT NOT NULL,
+    weight INTEGER NOT NULL,
+    draining BOOLEAN NOT NULL
+) WITH (
+    fillfactor = 20,
+    autovacuum_vacuum_threshold = 1000,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+-- Which incarnation has each store; null: nobody.
+CREATE TABLE busway.leases (
+    store INTEGER PRIMARY KEY,
+    holder BYTEA
+);
+
+-- All of these stores are the taker's from now on, and what their last owner may still send comes too late; or nothing
+-- has changed, and it returns false. They must be free, or belong to members that are `silent`, each with its beat as it
+-- was seen (whoever beats meanwhile waits), or to incarnations that are gone. Leases come before stores, here and in
+-- `take_store`, so that of two takers one finds what the other did.
+CREATE FUNCTION busway.take_stores(
+    taker BYTEA, given_stores INTEGER [], silent BYTEA [], silent_beats BIGINT [], gone BYTEA []
+) RETURNS BOOLEAN LANGUAGE plpgsql AS $$
+DECLARE
+    matched INTEGER;
+BEGIN
+    PERFORM FROM busway.members INNER JOIN unnest(silent, silent_beats) AS seen (incarnation, beat)
+        ON members.incarnation = seen.incarnation AND members.beat = seen.beat
+        FOR UPDATE OF members;
+    GET DIAGNOSTICS matched = row_count;
+    IF matched <> cardinality(silent) THEN
+        RETURN false;
+    END IF;
+    PERFORM FROM busway.leases
+    WHERE store = ANY(given_stores)
+        AND (holder IS NULL OR holder = taker OR holder = ANY(silent) OR holder = ANY(gone))
+    ORDER BY store
+    FOR UPDATE;
+    GET DIAGNOSTICS matched = row_count;
+    IF matched <> cardinality(given_stores) THEN
+        RETURN false;
+    END IF;
+    UPDATE busway.leases SET holder = taker WHERE store = ANY(given_stores);
+    UPDATE busway.stores SET epoch = epoch + 1, opening = taker WHERE store = ANY(given_stores);
+    RETURN true;
+END
+$$;

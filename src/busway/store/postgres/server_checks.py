@@ -24,7 +24,9 @@ from busway.store.postgres.url import PostgresUrl
 from busway.store.statements import statements_of
 
 #: Of the tables that this version reads and writes.
-FORMAT: Final = 1
+FORMAT: Final = 2
+#: The oldest version that may use these tables: earlier ones would take stores whoever has them.
+READABLE_FROM: Final = 2
 VERSION_MIN: Final = 140_000
 _VERSION_WITH_TRANSACTION_TIMEOUT: Final = 170_000
 _SENTENCE_CHARACTERS_MAX: Final = 400
