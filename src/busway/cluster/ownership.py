@@ -19,7 +19,7 @@ from fractions import Fraction
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PossibleOwner:
     """A live member of a database, as far as this is concerned."""
 
     node: str
@@ -27,7 +27,7 @@ class Candidate:
     is_draining: bool = False
 
 
-def owners(stores: Sequence[int], candidates: Collection[Candidate]) -> dict[int, str]:
+def owners(stores: Sequence[int], candidates: Collection[PossibleOwner]) -> dict[int, str]:
     """Store → node; empty when there is no node."""
     nodes = [each for each in candidates if not each.is_draining] or list(candidates)
     if not nodes:
@@ -45,13 +45,13 @@ def owners(stores: Sequence[int], candidates: Collection[Candidate]) -> dict[int
     return found
 
 
-def shares(stores: int, nodes: Collection[Candidate]) -> dict[str, int]:
+def shares(stores: int, nodes: Collection[PossibleOwner]) -> dict[str, int]:
     """How many stores each node has at most: its share by weight, rounded up."""
     total = sum(each.weight for each in nodes)
     return {each.node: math.ceil(Fraction(stores * each.weight, total)) for each in nodes}
 
 
-def score(store: int, candidate: Candidate) -> float:
+def score(store: int, candidate: PossibleOwner) -> float:
     """Higher is better. A node of weight 2 is the highest of a few as often as two nodes would be."""
     digest = hashlib.blake2b(f"{store}\0{candidate.node}".encode(), digest_size=8).digest()
     # 53 bits: what a float holds, so that every machine finds the same.
