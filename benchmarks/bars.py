@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 #: The commit that rows "against today" compare with.
 TODAY = "a3987cb"
+#: The last commit that knew no stores in PostgreSQL.
+BEFORE_POSTGRES = "80d88c1"
 
 
 @dataclass(frozen=True)
@@ -69,3 +71,19 @@ LONGEST_TURN_MS = Bar(10.0, 5.0)
 SUSTAINED_RATE = Bar(0.9, 0.95)
 SUSTAINED_P99 = Bar(3.0, 2.0)
 LOG_MIB = Bar(1_024)
+
+# -- messages in PostgreSQL: rates and costs against the peer's, CPU with that of PostgreSQL
+
+POSTGRES_SEND = Bar(1.5, 2.5)
+POSTGRES_RECEIVE = Bar(1.5, 3.0)
+POSTGRES_BOTH = Bar(1.5, 3.0)
+POSTGRES_CPU = Bar(0.4, 0.25)
+POSTGRES_P50 = Bar(1.8, 1.2)
+POSTGRES_P99 = Bar(2.0, 1.2)
+
+# -- messages in PostgreSQL: CPU against the same when it is young, small, plain or not there
+
+POSTGRES_PARTITIONED = Bar(1.25, 1.15)
+POSTGRES_QUEUED = Bar(1.25, 1.0)
+POSTGRES_SNAPSHOT = Bar(1.5, 1.0)
+SQLITE_BESIDE_POSTGRES = Bar(1.03, 1.0)

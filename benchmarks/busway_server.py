@@ -6,6 +6,7 @@ import re
 import subprocess
 import time
 from pathlib import Path
+from typing import Self
 
 import psutil
 
@@ -24,7 +25,7 @@ class BuswayServer:
         self.server = RunningServer(folder, *arguments, environment=environment)
         self._queue_count = 0
 
-    def __enter__(self) -> BuswayServer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,7 +64,11 @@ class BuswayServer:
         key = re.search("SharedAccessKey=([^;]+)", self.server.connection_string)
         assert key is not None
         address = f"127.0.0.1:{self.server.port}"
-        return Target(self.name, address, path, "RootManageSharedAccessKey", key[1], self.server.pid)
+        user = "RootManageSharedAccessKey"
+        return Target(self.name, address, path, user, key[1], self.server.pid, self._database_pid())
+
+    def _database_pid(self) -> int | None:
+        return None
 
     def rss_mib(self) -> float:
         return float(psutil.Process(self.server.pid).memory_info().rss) / (1 << 20)

@@ -38,6 +38,8 @@ class Target:
     user: str
     password: str
     pid: int
+    #: PostgreSQL's first process, where messages lie there.
+    database_pid: int | None = None
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,8 @@ class Figure:
     generator_us: float = 0.0
     #: That generator and broker used together while messages passed.
     cores: float = 0.0
+    #: PostgreSQL's share of `cpu_us`.
+    database_us: float = 0.0
 
     @property
     def is_machine_full(self) -> bool:
@@ -47,7 +49,7 @@ def measure_both(target: Target, load: Load, rest_s: float = SOON_S) -> Figure:
 def measure_from_window(target: Target, load: Load, rest_s: float = SOON_S) -> Figure:
     """Receiving what was sent just before and never left the broker's memory, a little at a time. What sending left
     to be done meanwhile is in the cost, and so is a connection for each little."""
-    meter, little = meter_of(target.pid), replace(load, messages=WINDOW_MESSAGES)
+    meter, little = meter_of(target), replace(load, messages=WINDOW_MESSAGES)
     turns = max(load.messages // WINDOW_MESSAGES, 1)
     used, passing, took_s, wall_s, generator_s = NOTHING, NOTHING, 0.0, 0.0, 0.0
     for turn in range(turns):
@@ -85,17 +87,18 @@ def cpu_s(pid: int) -> float:
 _METERS: dict[int, Meter] = {}
 
 
-def meter_of(pid: int) -> Meter:
+def meter_of(target: Target) -> Meter:
     """The first call learns what the server uses idle, so nobody may be using it."""
+    pid = target.pid
     if pid not in _METERS:
-        _METERS[pid] = Meter(pid)
+        _METERS[pid] = Meter(pid, database_pid=target.database_pid)
         _METERS[pid].learn_idle()
     return _METERS[pid]
 
 
 def _metered(target: Target, load: Load, work: Callable[[], dict[str, float]], rest_s: float) -> Figure:
-    meter = meter_of(target.pid)
-    before = meter.now()
+    meter = meter_of(target)
+    before, database_ns = meter.now(), meter.database_ns()
     result = work()
     during = meter.now() - before
     used = meter.rested(rest_s) - before
@@ -107,4 +110,5 @@ def _metered(target: Target, load: Load, work: Callable[[], dict[str, float]], r
         used.written_bytes / load.messages,
         result["cpu_s"] / load.messages * 1e6,
         (during.cpu_ns / 1e9 + result["cpu_s"]) / result["secs"],
+        (meter.database_ns() - database_ns) / load.messages / 1e3,
     )

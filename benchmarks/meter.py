@@ -7,6 +7,9 @@ whoever rests cheaply would seem to send cheaply.
 
 CPU is that of the process with all its threads, in nanoseconds. Bytes are those that it has had written to disk, by
 the kernel's account of dirtied pages and direct writes (`write_bytes` of /proc/PID/io).
+
+A broker that keeps its messages in PostgreSQL is charged with the CPU of all of PostgreSQL's processes; what these
+write is not in its bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.process_counters import cpu_ns
+from benchmarks.process_counters import cpu_ns, family_cpu_ns
 
 #: Stores look so often for free pages, and a little more.
 SOON_S = 1.1
@@ -26,6 +29,7 @@ REST_S = 6.0
 _LOOK_S, _QUIET_NS = 0.05, 500_000
 _QUIET_S_MAX = 5.0
 _IDLE_S = 2.0
+_DATABASE_BEGINS_S, _DATABASE_IDLE_S = 3.0, 8.0
 
 
 @dataclass(frozen=True)
@@ -44,27 +48,38 @@ NOTHING = Used(0, 0)
 
 
 class Meter:
-    """Of one process."""
+    """Of one process, and of the database behind it."""
 
-    def __init__(self, pid: int, idle_share: float = 0.0) -> None:
-        """`idle_share`: of one core, what it uses when it has nothing to do."""
+    def __init__(self, pid: int, idle_share: float = 0.0, database_pid: int | None = None) -> None:
+        """`idle_share`: of one core, what both use when they have nothing to do. `database_pid`: PostgreSQL's first
+        process."""
         self._pid = pid
+        self._database_pid = database_pid
         self.idle_share = idle_share
 
-    def learn_idle(self, seconds: float = _IDLE_S) -> float:
-        """To be called while nobody uses the server."""
+    def learn_idle(self) -> float:
+        """To be called while nobody uses the server. A database that has just begun works for some seconds, and
+        later looks now and then whether there is something to do."""
         self.idle_share = 0.0
+        if self._database_pid is not None:
+            time.sleep(_DATABASE_BEGINS_S)
         self.wait_until_quiet()
-        self.idle_share = self.idle_over(seconds)
+        self.idle_share = self.idle_over(_IDLE_S if self._database_pid is None else _DATABASE_IDLE_S)
         return self.idle_share
 
     def idle_over(self, seconds: float) -> float:
-        before, begun = cpu_ns(self._pid), time.monotonic_ns()
+        before, begun = self._cpu_ns(), time.monotonic_ns()
         time.sleep(seconds)
-        return (cpu_ns(self._pid) - before) / (time.monotonic_ns() - begun)
+        return (self._cpu_ns() - before) / (time.monotonic_ns() - begun)
 
     def now(self) -> Used:
-        return Used(cpu_ns(self._pid), written_bytes(self._pid))
+        return Used(self._cpu_ns(), written_bytes(self._pid))
+
+    def database_ns(self) -> int:
+        return 0 if self._database_pid is None else family_cpu_ns(self._database_pid)
+
+    def _cpu_ns(self) -> int:
+        return cpu_ns(self._pid) + self.database_ns()
 
     def rested(self, rest_s: float = REST_S) -> Used:
         """What has been used by the time that the store is idle again, without what the rest itself costs."""
@@ -78,10 +93,10 @@ class Meter:
         """A server that never becomes quiet is measured all the same: it is what it costs."""
         give_up_at = time.monotonic() + _QUIET_S_MAX
         limit_ns = _QUIET_NS + 2 * self.idle_share * _LOOK_S * 1e9
-        before = cpu_ns(self._pid)
+        before = self._cpu_ns()
         while time.monotonic() < give_up_at:
             time.sleep(_LOOK_S)
-            now = cpu_ns(self._pid)
+            now = self._cpu_ns()
             if now - before < limit_ns:
                 return
             before = now

@@ -33,6 +33,29 @@ def cpu_ns(pid: int) -> int:
     return time.clock_gettime_ns((~pid << 3) | 2)
 
 
+def family_cpu_ns(pid: int) -> int:
+    """Of a process that starts others for its work, as PostgreSQL's first one does: of those that are there, to the
+    nanosecond, and of those that have ended, in hundredths of a second."""
+    used = cpu_ns(pid) + _ended_children_ns(pid)
+    for child in _children(pid):
+        with suppress(OSError):  # it has ended meanwhile: its parent has it, the next time
+            used += cpu_ns(child)
+    return used
+
+
+def _children(pid: int) -> list[int]:
+    return [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
+
+
+def _ended_children_ns(pid: int) -> int:
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[13:15]
+    return (int(user) + int(system)) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
 class NoCounter(Exception):
     """The text says why instructions cannot be counted here."""
 

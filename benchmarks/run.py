@@ -28,6 +28,8 @@ from benchmarks.event_hubs import event_hubs
 from benchmarks.generator import Load
 from benchmarks.idle import idle
 from benchmarks.journal import journal
+from benchmarks.postgres import postgres, without_postgres
+from benchmarks.postgres_age import postgres_age
 from benchmarks.rabbitmq import RabbitMq
 from benchmarks.report import Report
 from benchmarks.sustained import sustained
@@ -49,6 +51,9 @@ PARTS: dict[str, Callable[[parts.Bench, Report], None]] = {
     "event-hubs": event_hubs,
     "partitions": partitions.partitions,
     "journal": journal,
+    "postgres": postgres,
+    "postgres-age": postgres_age,
+    "without-postgres": without_postgres,
     "writes": writes,
     "idle": idle,
     "today": today,
@@ -58,12 +63,12 @@ PARTS: dict[str, Callable[[parts.Bench, Report], None]] = {
 }
 #: Parts that run on the two servers that stand for the whole run, and those that run on RabbitMQ too.
 ON_STANDING_SERVERS = {"throughput", "latency", "connections", "sdk"}
-ON_PEER = {"throughput", "latency", "connections", "topics"}
+ON_PEER = {"throughput", "latency", "connections", "topics", "postgres"}
 ON_ARTEMIS = {"throughput", "latency", "connections"}
 #: Takes so long that it has to be asked for.
 ON_REQUEST = {"sustained"}
 #: Fills two servers first, or compiles another tree: in a quick run only when it is asked for.
-NOT_QUICK = {"scale", "writes", "today", "today-pure"}
+NOT_QUICK = {"scale", "writes", "today", "today-pure", "postgres", "postgres-age", "without-postgres"}
 
 
 def main() -> int:
@@ -85,7 +90,7 @@ def main() -> int:
 
 
 def _options() -> argparse.Namespace:
-    lines = [f"  {name:<14}{(part.__doc__ or '').strip()}" for name, part in PARTS.items()]
+    lines = [f"  {name:<17}{(part.__doc__ or '').strip()}" for name, part in PARTS.items()]
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.run",
         description=__doc__,

@@ -26,7 +26,7 @@ PAIRS = 10
 def today(bench: Bench, report: Report) -> None:
     """sessions, duplicates, topics, partitions and hubs: CPU against the commit that the bars are set by"""
     names = (*PLAIN, *bars.AGAINST_TODAY)
-    found = _compared(bench, report, names, is_pure=False)
+    found = compared(bench, report, names, is_pure=False)
     for name, pairs in found.items():
         _row(report, TITLES[name], pairs, bars.AGAINST_TODAY.get(name))
     if "partitioned" in found:
@@ -36,25 +36,28 @@ def today(bench: Bench, report: Report) -> None:
 
 def today_pure(bench: Bench, report: Report) -> None:
     """the same for the Python sources, without compiled modules"""
-    for name, pairs in _compared(bench, report, PLAIN, is_pure=True).items():
+    for name, pairs in compared(bench, report, PLAIN, is_pure=True).items():
         _row(report, f"pure Python, {TITLES[name]}", pairs, bars.PURE_AGAINST_TODAY)
 
 
-def base_tree(report: Report, *, is_pure: bool) -> Tree | None:
+def base_tree(report: Report, *, is_pure: bool, commit: str = TODAY) -> Tree | None:
     """The commit's, compiled; None when it cannot be had, which the report says."""
     try:
-        tree = trees.of_commit(TODAY)
+        tree = trees.of_commit(commit)
         trees.check(tree)
         if not is_pure:
             trees.compile_trees([tree])
     except TreeFault as error:
-        report.note(f"against commit {TODAY}", f"left out: {error}")
+        report.note(f"against commit {commit}", f"left out: {error}")
         return None
     return tree
 
 
-def _compared(bench: Bench, report: Report, names: tuple[str, ...], *, is_pure: bool) -> dict[str, Pairs]:
-    base = base_tree(report, is_pure=is_pure)
+def compared(
+    bench: Bench, report: Report, names: tuple[str, ...], *, is_pure: bool, commit: str = TODAY
+) -> dict[str, Pairs]:
+    """The pairs of these workloads; none when that commit cannot be had."""
+    base = base_tree(report, is_pure=is_pure, commit=commit)
     if base is None:
         return {}
     new = trees.of_working_tree()

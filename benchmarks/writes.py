@@ -37,7 +37,7 @@ def writes(bench: Bench, report: Report) -> None:
             servers["base"] = stack.enter_context(BuswayServer(bench.folder / "writes-base", tree=base))
         for server in servers.values():
             server.start()
-            meter_of(server.server.pid)
+            meter_of(server.target(""))
         full_speed = _at_once(servers, Load(bench.load.messages), 0)
         paced = Load(2 * behind_s * RATE, rate=RATE, stall_s=2 * behind_s + 30)
         soon = _at_once(servers, paced, 0)
@@ -61,7 +61,7 @@ def _at_once(servers: dict[str, BuswayServer], load: Load, behind_s: int) -> dic
 
 
 def _written(server: BuswayServer, load: Load, behind_s: int) -> float:
-    meter, target = meter_of(server.server.pid), server.queue("--max-size-in-megabytes", "5120")
+    meter, target = meter_of(server.target("")), server.queue("--max-size-in-megabytes", "5120")
     before = meter.now()
     with ThreadPoolExecutor(1) as pool:
         receiving = pool.submit(_received, target, load, behind_s)

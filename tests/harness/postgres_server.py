@@ -167,8 +167,12 @@ class PostgresServer:
     """A cluster. `with PostgresServer() as server:` starts it, and removes everything at the end; or, for a server
     that runs already, `PostgresServer(given=URL)`, which can only make databases."""
 
-    def __init__(self, *, given: str | None = None, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, *, given: str | None = None, settings: dict[str, str] | None = None, place: Path | None = None
+    ) -> None:
+        """`place`: where its folder lies, if what the disk costs is to be seen; else in memory, if there is room."""
         self._given = given
+        self._place = place
         self._settings = {**_SETTINGS, **(settings or {})}
         self.port = 0
         self.folder = Path()
@@ -203,7 +207,7 @@ class PostgresServer:
         raise NoPostgres(f"PostgreSQL did not start:\n{self.log_text()[-3000:]}")
 
     def _make_folder(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="busway-cluster-", dir=_folder()))
+        self.folder = Path(tempfile.mkdtemp(prefix="busway-cluster-", dir=self._place or _folder()))
         _own(self.folder)
 
     def _give_files(self) -> None:
@@ -231,6 +235,12 @@ class PostgresServer:
             time.sleep(0.01)
         self.kill()
         return False
+
+    @property
+    def pid(self) -> int:
+        """Of its first process, which starts the others."""
+        assert self._process is not None
+        return self._process.pid
 
     def stop(self) -> None:
         """As an administrator does: connections are ended, everything is written."""
