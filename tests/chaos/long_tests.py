@@ -13,6 +13,7 @@ from typing import Final
 from tests.chaos.scenario import Outcome
 
 _PASSED: Final = re.compile(r"(\d+) passed")
+_ROOT: Final = Path(__file__).parents[2]
 _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 
@@ -30,11 +31,20 @@ def jobs_on_spark(folder: Path, rounds: int, seed: int) -> Outcome:
     return _run("Jobs on Spark", folder, rounds, "tests/spark")
 
 
+def stores_in_postgres(folder: Path, rounds: int, seed: int) -> Outcome:
+    """What `make test-postgres` runs. A round is a test."""
+    del seed
+    command = ["make", "--no-print-directory", "-C", str(_ROOT), "test-postgres"]
+    return _ended("Stores in PostgreSQL", folder, rounds, [*command, f"ARGS=--basetemp {folder / 'tests'}"])
+
+
 def _run(name: str, folder: Path, rounds: int, *paths: str) -> Outcome:
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-m", "long", *paths]
-    done = subprocess.run(
-        [*command, "--basetemp", str(folder / "tests")], capture_output=True, text=True, check=False
-    )
+    return _ended(name, folder, rounds, [*command, "--basetemp", str(folder / "tests")])
+
+
+def _ended(name: str, folder: Path, rounds: int, command: list[str]) -> Outcome:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         (folder / "pytest.txt").write_text(done.stdout + done.stderr)
     passed = _PASSED.search(done.stdout)

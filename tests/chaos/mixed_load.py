@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from tests.chaos.checker import Verdict, check
 from tests.chaos.draining import drain
-from tests.chaos.history import History
+from tests.chaos.history import History, Operation
 from tests.chaos.provision import create_queue
 from tests.chaos.scenario import add_verdict
 from tests.chaos.workload import Workload
@@ -126,6 +126,10 @@ class MixedLoad:
         """Some connection broke just now."""
         for part in self._parts:
             part.history.note_cut(time.monotonic())
+
+    def sends(self) -> list[Operation]:
+        """All of them so far."""
+        return [send for part in self._parts for send in part.history.of("send")]
 
     async def stop(self, seconds_max: float = 40.0) -> None:
         for part in self._parts:

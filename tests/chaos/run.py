@@ -1,6 +1,6 @@
 """make chaos, make soak: hurt a real server and check what its clients saw.
 
-  python -m tests.chaos.run [--only SCENARIO …] [--long] [--seed N] [--hours H]
+  python -m tests.chaos.run [--only SCENARIO …] [--rounds N] [--long] [--seed N] [--hours H]
 
 Prints one table and one JSON line with seed and verdict; exit status 1 on any violation, and also when a scenario did
 too little to mean something. With --hours the scenarios repeat with new seeds until the time is over.
@@ -33,6 +33,7 @@ from tests.chaos import (
     long_tests,
     partitions,
     patience,
+    postgres_faults,
     power_cut,
     spark_kills,
     stalls,
@@ -61,6 +62,10 @@ SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "transactions": (transactions.kill_transactions, 20),
     **stream_runs.STREAM_SCENARIOS,
     "cuts": (cuts.cut_connections, 200),
+    "postgres-kill": (postgres_faults.killed, 4),
+    "postgres-pause": (postgres_faults.paused, 4),
+    "postgres-cut": (postgres_faults.cut, 4),
+    "postgres-tests": (long_tests.stores_in_postgres, 500),
     "disk-full": (disk_full.fill_and_drain, 1),
     "sync-errors": (sync_errors.failing_syncs, 6),
     "stall": (stalls.slow_disk, 3),
@@ -78,6 +83,8 @@ LONG_SCENARIOS: dict[str, tuple[Callable[[Path, int, int], Outcome], int]] = {
     "stop": (stalls.stopped_for_long, 1),
     "patience": (patience.held_for_long, 60),
 }
+#: Rounds with --long.
+LONG_ROUNDS: dict[str, int] = {"postgres-kill": 24, "postgres-pause": 24, "postgres-cut": 24}
 
 
 def main() -> int:
@@ -87,7 +94,7 @@ def main() -> int:
     outcomes: list[Outcome] = []
     while True:
         for name in options.only or [*SCENARIOS, *(LONG_SCENARIOS if options.long else ())]:
-            outcomes.append(_run(name, seed))
+            outcomes.append(_run(name, seed, options))
         seed += 1
         if time.monotonic() >= deadline:
             break
@@ -101,14 +108,16 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=[*SCENARIOS, *LONG_SCENARIOS], default=[])
     parser.add_argument("--long", action="store_true", help="also what takes minutes of waiting")
+    parser.add_argument("--rounds", type=int, metavar="N", help="of each scenario, instead of its own number")
     parser.add_argument("--seed", type=int, default=None, help="repeat a run's choices")
     parser.add_argument("--hours", type=float, default=0.0)
     return parser.parse_args()
 
 
-def _run(name: str, seed: int) -> Outcome:
+def _run(name: str, seed: int, options: argparse.Namespace) -> Outcome:
     """The folder of a run that went wrong stays, with the server's log and the histories."""
     scenario, rounds = {**SCENARIOS, **LONG_SCENARIOS}[name]
+    rounds = options.rounds or (LONG_ROUNDS.get(name, rounds) if options.long else rounds)
     begun = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix=f"busway-{name}-"))
     try:
