@@ -38,6 +38,8 @@ UNSEEN_S: Final = 4.0
 _PAUSE_S: Final = (0.2, 3.0)
 _LONG_PAUSE_S: Final = (6.5, 9.0)
 _BACK_S_MAX: Final = 40.0
+#: What fails so soon behind a fault failed by it.
+_AFTER_S: Final = 1.0
 _STORES: Final = 4
 #: A cut comes within so many bytes: several commits.
 _SENT_BYTES: Final = 40_000
@@ -89,6 +91,8 @@ class _Run:
         self.load: MixedLoad
         #: Of faults that nobody may see.
         self.unseen: list[Span] = []
+        #: Of the others.
+        self.seen: list[Span] = []
         self._kinds: Counter[str] = Counter()
 
     async def play(self, name: str, faults: tuple[Fault, ...], rounds: int) -> Outcome:
@@ -115,32 +119,44 @@ class _Run:
             span = await fault(self)
             self._kinds[fault.__name__.strip("_").replace("_", " ")] += 1
             done += await self.load.wait_for_work(ACKNOWLEDGED_MIN, seconds_max=_BACK_S_MAX)
-            if span[1] - span[0] <= UNSEEN_S and fault not in _ENDS_THE_SERVER:
-                self.unseen.append(span)
+            is_unseen = span[1] - span[0] <= UNSEEN_S and fault not in _ENDS_THE_SERVER
+            (self.unseen if is_unseen else self.seen).append(span)
         await self.load.stop()
         failures = store_failures(self.server.log.read_text())
         for began, ended in [span for spans in failures.values() for span in spans]:
             self.load.note_restart(began, ended)
-        sends = self.load.sends()
+        failed = failed_sends(self.load.sends())
         verdict = await self.load.verdict()
         await asyncio.to_thread(self.server.stop)
-        note_seen(verdict, self.unseen, sends, [span for spans in failures.values() for span in spans])
+        note_seen(
+            verdict, self.unseen, self.seen, failed, [span for spans in failures.values() for span in spans]
+        )
         for sentence in await asyncio.to_thread(wrong_books, self.url):
             verdict.found("the database's books are wrong", sentence)
         kinds = ", ".join(f"{count} {kind}" for kind, count in self._kinds.items())
         return outcome(name, done, rounds, verdict, f"({kinds}; {len(self.unseen)} to be seen by nobody)")
 
 
-def note_seen(verdict: Verdict, unseen: list[Span], sends: list[Operation], failures: list[Span]) -> None:
-    """Sends and stores that failed by a fault that nobody may see. Another one right beside it excuses them."""
-    for began, ended in unseen:
-        until = ended + 1.0
-        for send in sends:
-            if send.result != OK and began <= send.done and send.invoked <= until:
-                verdict.found("a short fault of PostgreSQL fails no send", send.value)
-        for failed, _ in failures:
-            if began <= failed <= until:
-                verdict.found("a short fault of PostgreSQL fails no store", f"after {failed - began:.2f} s")
+def failed_sends(sends: list[Operation]) -> list[Span]:
+    """When each was under way."""
+    return sorted({(send.invoked, send.done) for send in sends if send.result != OK})
+
+
+def note_seen(
+    verdict: Verdict, unseen: list[Span], seen: list[Span], sends: list[Span], failures: list[Span]
+) -> None:
+    """Sends and stores that failed by a fault that nobody may see, unless another one is to blame."""
+    for what, spans in (("send", sends), ("store", failures)):
+        for span in spans:
+            by = [each for each in unseen if _meet(span, each)]
+            if by and not any(_meet(span, other) for other in seen):
+                began = by[0][0]
+                text = f"from {span[0] - began:.2f} to {span[1] - began:.2f} s of one of {by[0][1] - began:.2f} s"
+                verdict.found(f"a short fault of PostgreSQL fails no {what}", text)
+
+
+def _meet(span: Span, fault: Span) -> bool:
+    return fault[0] <= span[1] and span[0] <= fault[1] + _AFTER_S
 
 
 # -- faults: each returns when the database can be used again
