@@ -26,7 +26,7 @@ from zlib import crc32
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.settings import FragmentSettings
 from busway.message.message import Message
-from busway.model.errors import BrokerError, InvalidOperation, ServerBusy
+from busway.model.errors import BrokerError, InvalidOperation, MessageLockLost, MessageNotFound, ServerBusy
 from busway.store.contract import COUNTER_MASK, INDEX_SHIFT, FragmentIndex
 
 #: P-30: keyless messages that came together go round in slices of so many.
@@ -82,6 +82,58 @@ _DISTINCT_IDS: Final = (
 )
 
 
+class Members:
+    """The fragments of a partitioned entity, or of its dead-letter queue."""
+
+    __slots__ = ("by_index", "lost", "path")
+
+    def __init__(self, path: str, by_index: list[Fragment | None]) -> None:
+        self.path = path
+        #: None while its store is away.
+        self.by_index = by_index
+        #: Those whose store is away, as they were: only what they deleted may still come back (R-1).
+        self.lost: dict[FragmentIndex, Fragment] = {}
+
+    def loaded(self) -> list[Fragment]:
+        return [member for member in self.by_index if member is not None]
+
+    def usable(self) -> list[Fragment]:
+        return [member for member in self.by_index if member is not None and member.is_usable()]
+
+    def at(self, index: FragmentIndex) -> Fragment:
+        """Raises ServerBusy while its store is away (P-25, P-48), MessageNotFound when there is none."""
+        if not 0 <= index < len(self.by_index):
+            raise MessageNotFound
+        member = self.by_index[index]
+        if member is None or not member.is_usable():
+            raise ServerBusy(
+                f"The part of '{self.path}' that this belongs to is not available at the moment. Please try again"
+                " later."
+            )
+        return member
+
+    def of_lock(self, index: FragmentIndex) -> Fragment:
+        """As a token bears it. R-17: one that no fragment gave out is no lock."""
+        if index >= len(self.by_index):
+            raise MessageLockLost
+        return self.at(index)
+
+    def of_session(self, session_id: str) -> Fragment:
+        """X-19: one session lies in one fragment."""
+        return self.at(fragment_of_key(session_id, len(self.by_index)))
+
+    def lose(self, index: FragmentIndex) -> Fragment | None:
+        member = self.by_index[index]
+        self.by_index[index] = None
+        if member is not None:
+            self.lost[index] = member
+        return member
+
+    def regain(self, index: FragmentIndex, member: Fragment) -> None:
+        self.by_index[index] = member
+        self.lost.pop(index, None)
+
+
 class FragmentPart:
     """Messages of one send that go to one fragment, by their places in the send; or why they go nowhere."""
 
@@ -95,12 +147,12 @@ class FragmentPart:
 
 
 class FragmentChoice:
-    """See the head of this file. `members` is the group's own list: None where a store is away."""
+    """See the head of this file."""
 
     __slots__ = ("_members", "_order", "_turn")
 
-    def __init__(self, members: list[Fragment | None]) -> None:
-        self._members = members
+    def __init__(self, members: Members) -> None:
+        self._members = members.by_index
         #: Indexes in the order of the turn.
         self._order: list[int] = []
         #: Where in that order the fragment stands that took the last keyless slice.

@@ -20,16 +20,16 @@ from busway.broker.entity.fragment_choice import (
     SLICE_MESSAGES_MAX,
     FragmentChoice,
     FragmentPart,
+    Members,
     are_keyless,
-    fragment_of_key,
     index_of_number,
     index_of_token,
 )
-from busway.broker.entity.group_requests import Cancellation, NextSession, listed_sessions, settle_durably
+from busway.broker.entity.group_requests import Cancellation, SessionLines, listed_sessions, settle_durably
 from busway.broker.entity.group_shares import (
-    Completion,
     DealtSlices,
     GatheredReport,
+    GroupSettling,
     PartReport,
     ReceiverShare,
     ReceiverShares,
@@ -46,7 +46,6 @@ from busway.model.errors import (
     BrokerError,
     EntityDisabled,
     InvalidOperation,
-    MessageLockLost,
     MessageNotFound,
     ServerBusy,
 )
@@ -60,10 +59,10 @@ class FragmentGroup(Outlet):
     """See the head of this file. It offers what a single `Fragment` offers."""
 
     __slots__ = (
-        "_accepting",
         "_choice",
-        "_lost",
+        "_lines",
         "_runtime",
+        "_settling",
         "flow",
         "members",
         "settings",
@@ -75,55 +74,36 @@ class FragmentGroup(Outlet):
     ) -> None:
         self.settings = settings
         self.flow = runtime.flows.of_fragment(settings.path)
-        #: By index; None while its store is away.
-        self.members = members
+        self.members = Members(settings.path, members)
         self._runtime = runtime
-        self._choice = FragmentChoice(members)
-        #: Those whose store is away, as they were: only what they deleted may still come back (R-1).
-        self._lost: dict[FragmentIndex, Fragment] = {}
+        self._choice = FragmentChoice(self.members)
         #: Who receives from all of them.
         self.shares = ReceiverShares()
-        #: Receivers in line for the next available session.
-        self._accepting: dict[NextSession, None] = {}
+        self._settling = GroupSettling(self.members, self.flow, runtime.clock)
+        self._lines = SessionLines(self.members, self.shares, runtime.clock)
 
     # -- life
 
     def fragments(self) -> list[Fragment]:
-        return [member for member in self.members if member is not None]
-
-    def usable(self) -> list[Fragment]:
-        return [member for member in self.members if member is not None and member.is_usable()]
+        return self.members.loaded()
 
     def member(self, index: FragmentIndex) -> Fragment:
-        """Raises ServerBusy while its store is away (P-25, P-48), MessageNotFound when there is none."""
-        if not 0 <= index < len(self.members):
-            raise MessageNotFound
-        member = self.members[index]
-        if member is None or not member.is_usable():
-            raise ServerBusy(
-                f"The part of '{self.settings.path}' that this belongs to is not available at the moment. Please"
-                " try again later."
-            )
-        return member
+        return self.members.at(index)
 
     def lose(self, index: FragmentIndex, error: BrokerError) -> None:
         """Its store is away: only what it alone could give is lost."""
-        member = self.members[index]
-        self.members[index] = None
+        member = self.members.lose(index)
         if member is not None:
-            self._lost[index] = member
             member.failed(error)
 
     def regain(self, index: FragmentIndex, member: Fragment) -> None:
         """Its store is back: whoever waits, waits here too."""
-        self.members[index] = member
-        self._lost.pop(index, None)
+        self.members.regain(index, member)
         self._choice.members_changed()
         if not self.settings.allows_receive or self.settings.forwards:
             return
         self.shares.add_member(member)
-        for accepting in list(self._accepting):
-            accepting.ask(member)
+        self._lines.add_member(member)
 
     def failed(self, error: BrokerError) -> None:
         receivers = self.shares.remove_all()
@@ -150,7 +130,7 @@ class FragmentGroup(Outlet):
     # -- sending
 
     def is_congested(self) -> bool:
-        return all(member.is_congested() for member in self.usable())
+        return all(member.is_congested() for member in self.members.usable())
 
     def append(
         self,
@@ -210,7 +190,7 @@ class FragmentGroup(Outlet):
 
     def check_receivable(self) -> None:
         """Raises EntityDisabled, InvalidOperation, ServerBusy."""
-        for member in self.usable():
+        for member in self.members.usable():
             member.check_receivable()
             return
         if not self.settings.allows_receive:
@@ -219,7 +199,7 @@ class FragmentGroup(Outlet):
 
     def add_receiver(self, receiver: Receiver) -> None:
         self.check_receivable()
-        self.shares.add(receiver, self.usable())
+        self.shares.add(receiver, self.members.usable())
 
     def remove_receiver(self, receiver: Receiver) -> None:
         self.shares.remove(receiver)
@@ -232,7 +212,7 @@ class FragmentGroup(Outlet):
 
     def undeliver(self, deliveries: list[Delivery]) -> None:
         for index, some in _grouped(deliveries, _index_of_delivery).items():
-            member = self.members[index] or self._lost.get(index)
+            member = self.members.by_index[index] or self.members.lost.get(index)
             if member is not None:
                 member.undeliver(some)
 
@@ -241,77 +221,14 @@ class FragmentGroup(Outlet):
     def settle(
         self, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None = None
     ) -> None:
-        if settlement.verb is Verb.COMPLETE:
-            self._complete(tokens, done, session_id)
-            return
-        parts = _places(tokens)
-        if len(parts) == 1:
-            self._settle_part(next(iter(parts)), tokens, settlement, done, session_id)
-            return
-        gathered = GatheredReport(len(parts), done)
-        for index, places in parts.items():
-            some = [tokens[place] for place in places]
-            self._settle_part(index, some, settlement, gathered.part(places), session_id)
-
-    def _complete(self, tokens: list[bytes], done: RunDone, session_id: str | None) -> None:
-        """The usual settlement: in one pass, neighbours of one fragment together."""
-        run = Completion(len(tokens), self.flow, done)
-        start = 0
-        while start < len(tokens):
-            index = index_of_token(tokens[start])
-            end = start + 1
-            while end < len(tokens) and index_of_token(tokens[end]) == index:
-                end += 1
-            refused: list[tuple[int, BrokerError]] = []
-            try:
-                member = self._of_token(index)
-                write = member.settling.complete(tokens[start:end], session_id, refused)
-                run.add(write, start, end - start, refused)
-            except BrokerError as error:
-                run.refused += [(place, error) for place in range(start, end)]
-            start = end
-        run.all_added()
-
-    def _settle_part(
-        self,
-        index: FragmentIndex,
-        tokens: list[bytes],
-        settlement: Settlement,
-        done: RunDone,
-        session_id: str | None,
-    ) -> None:
-        try:
-            member = self._of_token(index)
-        except BrokerError as error:
-            done([(place, error) for place in range(len(tokens))])
-        else:
-            member.settle(tokens, settlement, done, session_id)
-
-    def _of_token(self, index: FragmentIndex) -> Fragment:
-        """R-17: a token that no fragment gave out is no lock."""
-        if index >= len(self.members):
-            raise MessageLockLost
-        return self.member(index)
+        self._settling.settle(tokens, settlement, done, session_id)
 
     async def renew(self, tokens: list[bytes]) -> list[int]:
-        """R-30: all of them or none."""
-        parts = _places(tokens)
-        members = {index: self._of_token(index) for index in parts}
-        if not self.settings.requires_session and len(parts) > 1:
-            now = self._runtime.clock.monotonic()
-            for index, places in parts.items():
-                if not all(members[index].locks.renewable(tokens[place], now) for place in places):
-                    raise MessageLockLost
-        ends = [0] * len(tokens)
-        for index, places in parts.items():
-            renewed = await members[index].renew([tokens[place] for place in places])
-            for place, end in zip(places, renewed, strict=True):
-                ends[place] = end
-        return ends
+        return await self._settling.renew(tokens)
 
     def locked_number(self, token: bytes) -> int | None:
         try:
-            return self._of_token(index_of_token(token)).locked_number(token)
+            return self.members.of_lock(index_of_token(token)).locked_number(token)
         except BrokerError:
             return None
 
@@ -320,12 +237,12 @@ class FragmentGroup(Outlet):
     async def peek(self, from_number: int, count: int, session_id: str | None = None) -> list[Message]:
         """P-50…P-53: fragment after fragment by index, so that a walk with last + 1 sees each message once."""
         if session_id is not None:
-            return await self._of_session(session_id).peek(from_number, count, session_id)
+            return await self.members.of_session(session_id).peek(from_number, count, session_id)
         self._check_readable()
         left_bytes = self._runtime.limits.peek_bytes_max
         left_count = min(count, self._runtime.limits.peek_messages_max)
         found: list[Message] = []
-        for member in self.usable():
+        for member in self.members.usable():
             if member.index < index_of_number(from_number):
                 continue
             start = max(from_number, first_number_base(member.index))
@@ -340,7 +257,7 @@ class FragmentGroup(Outlet):
         return found
 
     def _check_readable(self) -> None:
-        members = self.usable()
+        members = self.members.usable()
         if not members:
             raise ServerBusy(f"'{self.settings.path}' is not available just now. Please try again.")
         members[0].check_readable()
@@ -406,51 +323,33 @@ class FragmentGroup(Outlet):
 
     # -- sessions
 
-    def _of_session(self, session_id: str) -> Fragment:
-        """X-19: one session lies in one fragment."""
-        return self.member(fragment_of_key(session_id, len(self.members)))
-
     async def accept_session(
         self, receiver: Receiver, session_id: str | None, timeout_s: float
     ) -> MessageSession:
         """X-19, X-20: a named session lies in one fragment; the next one may lie in any."""
         self.check_receivable()
         if session_id is not None:
-            member = self._of_session(session_id)
+            member = self.members.of_session(session_id)
             share = ReceiverShare(self.shares, member, receiver, holds_session=True)
             session = await member.accept_session(share, session_id, timeout_s)
         else:
-            session, share = await self._next_session(receiver, timeout_s)
+            session, share = await self._lines.next_session(receiver, timeout_s)
         self.shares.hold_session(share)
         return session
 
-    async def _next_session(
-        self, receiver: Receiver, timeout_s: float
-    ) -> tuple[MessageSession, ReceiverShare]:
-        wish = NextSession(self.shares, receiver, self._runtime.clock.monotonic() + timeout_s)
-        members = self.usable()
-        start = self.shares.next_turn(len(members))
-        for member in members[start:] + members[:start]:
-            wish.ask(member)
-        self._accepting[wish] = None
-        try:
-            return await wish.granted()
-        finally:
-            self._accepting.pop(wish, None)
-
     async def renew_session(self, session_id: str) -> int:
-        return await self._of_session(session_id).renew_session(session_id)
+        return await self.members.of_session(session_id).renew_session(session_id)
 
     async def session_state(self, session_id: str) -> bytes | None:
-        return await self._of_session(session_id).session_state(session_id)
+        return await self.members.of_session(session_id).session_state(session_id)
 
     async def set_session_state(self, session_id: str, state: bytes | None) -> None:
-        await self._of_session(session_id).set_session_state(session_id, state)
+        await self.members.of_session(session_id).set_session_state(session_id, state)
 
     async def list_sessions(self, state_set_after_ms: int | None, skip: int, top: int) -> list[str]:
         """X-17: in order over all fragments."""
         self._check_readable()
-        return await listed_sessions(self.usable(), state_set_after_ms, skip, top)
+        return await listed_sessions(self.members.usable(), state_set_after_ms, skip, top)
 
 
 def _append_part(part: FragmentPart, messages: list[Message], done: RunDone, origin: Origin | None) -> None:
@@ -460,14 +359,6 @@ def _append_part(part: FragmentPart, messages: list[Message], done: RunDone, ori
     elif part.error is not None:
         error = part.error
         done([(at, error) for at in range(len(part.places))])
-
-
-def _places(tokens: list[bytes]) -> dict[FragmentIndex, list[int]]:
-    """By fragment the places of its tokens."""
-    parts: dict[FragmentIndex, list[int]] = {}
-    for place, token in enumerate(tokens):
-        parts.setdefault(index_of_token(token), []).append(place)
-    return parts
 
 
 def _grouped(items: Iterable[T], index_of: Callable[[T], FragmentIndex]) -> dict[FragmentIndex, list[T]]:

@@ -23,6 +23,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
+from busway.broker.entity.fragment_choice import Members
 from busway.broker.entity.group_shares import ReceiverShare, ReceiverShares
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.journal import CANCEL
@@ -31,6 +32,7 @@ from busway.broker.fragment.message_sessions import MessageSession
 from busway.broker.fragment.outlet import Outlet
 from busway.broker.fragment.read_requests import CANCELLED, read
 from busway.broker.fragment.runtime import broker_error
+from busway.clock import Clock
 from busway.event_loop import Steps
 from busway.message.message import Message
 from busway.model.errors import BrokerError, OperationTimedOut, ServerBusy, StoreOutcomeUnknown
@@ -94,6 +96,38 @@ class NextSession:
         for ended in await asyncio.gather(*lines, return_exceptions=True):
             if isinstance(ended, MessageSession):
                 ended.close()
+
+
+class SessionLines:
+    """Receivers in line for the next available session."""
+
+    __slots__ = ("_clock", "_members", "_shares", "_wishes")
+
+    def __init__(self, members: Members, shares: ReceiverShares, clock: Clock) -> None:
+        self._members = members
+        self._shares = shares
+        self._clock = clock
+        self._wishes: dict[NextSession, None] = {}
+
+    async def next_session(
+        self, receiver: Receiver, timeout_s: float
+    ) -> tuple[MessageSession, ReceiverShare]:
+        """Raises what `NextSession.granted` raises."""
+        wish = NextSession(self._shares, receiver, self._clock.monotonic() + timeout_s)
+        members = self._members.usable()
+        start = self._shares.next_turn(len(members))
+        for member in members[start:] + members[:start]:
+            wish.ask(member)
+        self._wishes[wish] = None
+        try:
+            return await wish.granted()
+        finally:
+            self._wishes.pop(wish, None)
+
+    def add_member(self, member: Fragment) -> None:
+        """It came into service: whoever waits, waits there too."""
+        for wish in list(self._wishes):
+            wish.ask(member)
 
 
 #: Sessions that are listed at once by one fragment.

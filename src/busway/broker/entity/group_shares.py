@@ -1,23 +1,25 @@
 """What stands between the fragments of a partitioned entity and those who work with all of them at once.
 
 `ReceiverShare` is a receiver of the entity as one of its fragments sees it, `ReceiverShares` are those of all
-receivers. The reports are what several fragments tell of one request, told to whoever asked: one callback for each
-commit.
+receivers. `GroupSettling` leads settlements to the fragments whose locks they end. The reports are what several
+fragments tell of one request, told to whoever asked: one callback for each commit.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from busway.broker.entity.fragment_choice import Members, index_of_token
 from busway.broker.fragment.locks import Delivery, Receiver
 from busway.broker.fragment.runtime import broker_error
 from busway.broker.fragment.sent_run import SentRun
 from busway.broker.fragment.write import FragmentWrite
+from busway.clock import Clock
 from busway.message.message import NEVER_MS
-from busway.model.errors import BrokerError
+from busway.model.errors import BrokerError, MessageLockLost
 from busway.model.flow import FlowCounts
-from busway.model.settlement import PartDone, RunDone, Verb
-from busway.store.contract import CommitBatch, StoreError
+from busway.model.settlement import PartDone, RunDone, Settlement, Verb
+from busway.store.contract import CommitBatch, FragmentIndex, StoreError
 
 if TYPE_CHECKING:
     from busway.broker.fragment.fragment import Fragment
@@ -333,6 +335,90 @@ class _CompletedInStore:
         for _, start, count in self.spans:
             places = range(start, start + count)
             self._run.refused += [(place, failure) for place in places if place not in refused]
+
+
+class GroupSettling:
+    """How locks end that fragments of one entity have given out: each token finds its own."""
+
+    __slots__ = ("_clock", "_flow", "_members")
+
+    def __init__(self, members: Members, flow: FlowCounts, clock: Clock) -> None:
+        self._members = members
+        self._flow = flow
+        self._clock = clock
+
+    def settle(
+        self, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None
+    ) -> None:
+        if settlement.verb is Verb.COMPLETE:
+            self._complete(tokens, done, session_id)
+            return
+        parts = _places(tokens)
+        if len(parts) == 1:
+            self._settle_part(next(iter(parts)), tokens, settlement, done, session_id)
+            return
+        gathered = GatheredReport(len(parts), done)
+        for index, places in parts.items():
+            some = [tokens[place] for place in places]
+            self._settle_part(index, some, settlement, gathered.part(places), session_id)
+
+    def _complete(self, tokens: list[bytes], done: RunDone, session_id: str | None) -> None:
+        """The usual settlement: in one pass, neighbours of one fragment together."""
+        run = Completion(len(tokens), self._flow, done)
+        start = 0
+        while start < len(tokens):
+            index = index_of_token(tokens[start])
+            end = start + 1
+            while end < len(tokens) and index_of_token(tokens[end]) == index:
+                end += 1
+            refused: list[tuple[int, BrokerError]] = []
+            try:
+                member = self._members.of_lock(index)
+                write = member.settling.complete(tokens[start:end], session_id, refused)
+                run.add(write, start, end - start, refused)
+            except BrokerError as error:
+                run.refused += [(place, error) for place in range(start, end)]
+            start = end
+        run.all_added()
+
+    def _settle_part(
+        self,
+        index: FragmentIndex,
+        tokens: list[bytes],
+        settlement: Settlement,
+        done: RunDone,
+        session_id: str | None,
+    ) -> None:
+        try:
+            member = self._members.of_lock(index)
+        except BrokerError as error:
+            done([(place, error) for place in range(len(tokens))])
+        else:
+            member.settle(tokens, settlement, done, session_id)
+
+    async def renew(self, tokens: list[bytes]) -> list[int]:
+        """R-30: all of them or none."""
+        parts = _places(tokens)
+        members = {index: self._members.of_lock(index) for index in parts}
+        if len(parts) > 1 and not any(member.settings.requires_session for member in members.values()):
+            now = self._clock.monotonic()
+            for index, places in parts.items():
+                if not all(members[index].locks.renewable(tokens[place], now) for place in places):
+                    raise MessageLockLost
+        ends = [0] * len(tokens)
+        for index, places in parts.items():
+            renewed = await members[index].renew([tokens[place] for place in places])
+            for place, end in zip(places, renewed, strict=True):
+                ends[place] = end
+        return ends
+
+
+def _places(tokens: list[bytes]) -> dict[FragmentIndex, list[int]]:
+    """By fragment the places of its tokens."""
+    parts: dict[FragmentIndex, list[int]] = {}
+    for place, token in enumerate(tokens):
+        parts.setdefault(index_of_token(token), []).append(place)
+    return parts
 
 
 def _place_of(refused: tuple[int, BrokerError]) -> int:

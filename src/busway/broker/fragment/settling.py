@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from busway.broker.fragment.journal import UNKNOWN
 from busway.broker.fragment.lane import Lane
-from busway.broker.fragment.locks import Lock
-from busway.broker.fragment.message_sessions import MessageSession
+from busway.broker.fragment.locks import Lock, SessionLock
 from busway.broker.fragment.message_states import (
     EXPIRED,
     HEADER_SIZE_EXCEEDED,
@@ -30,6 +29,7 @@ from busway.broker.fragment.message_states import (
 )
 from busway.broker.fragment.property_changes import dead_letter_properties, merge_changes
 from busway.broker.fragment.runtime import broker_error
+from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.fragment.write import FragmentWrite
 from busway.message.message import PLACE_ACTIVE, Message
 from busway.model.errors import (
@@ -41,7 +41,7 @@ from busway.model.errors import (
     SessionLockLost,
 )
 from busway.model.settlement import RunDone, Settlement, Verb
-from busway.store.contract import CommitBatch, StoreError
+from busway.store.contract import StoreError
 from busway.timers import Timer
 
 if TYPE_CHECKING:
@@ -59,16 +59,22 @@ class Outcomes:
     __slots__ = (
         "_first_changes",
         "_first_settlement",
-        "_fragment",
+        "_header_bytes_max",
+        "_lane",
         "_lanes",
         "_now_ms",
+        "_settings",
         "_write",
         "has_written",
     )
 
     def __init__(self, write: FragmentWrite) -> None:
-        fragment = self._fragment = write.fragment
+        fragment = write.fragment
         self._write = write
+        self._settings = fragment.settings
+        self._header_bytes_max = fragment.runtime.limits.header_bytes_max
+        #: Where a message lies that is in no session.
+        self._lane = fragment.lane
         self._now_ms = fragment.runtime.clock.wall_ms()
         self._lanes: dict[Lane, None] = {}
         #: The settlement that was checked last, and what it makes of a message without earlier changes, as most are.
@@ -79,11 +85,14 @@ class Outcomes:
 
     def check(self, lock: Lock, settlement: Settlement) -> bytes | None:
         if lock.changes is not None:
-            return checked_changes(self._fragment, lock, settlement)
+            return self._checked_changes(lock, settlement)
         if self._first_settlement is not settlement:
-            self._first_changes = checked_changes(self._fragment, lock, settlement)
+            self._first_changes = self._checked_changes(lock, settlement)
             self._first_settlement = settlement
         return self._first_changes
+
+    def _checked_changes(self, lock: Lock, settlement: Settlement) -> bytes | None:
+        return checked_changes(self._settings, self._header_bytes_max, lock, settlement)
 
     def settle(
         self, lock: Lock, happened: MessageInput, settlement: Settlement, changed: bytes | None
@@ -94,14 +103,14 @@ class Outcomes:
                 settlement.dead_letter_reason, settlement.dead_letter_description, settlement.properties
             )
             self._apply(lock, happened, lock.changes, properties)
-        elif changed is not None and len(changed) > self._fragment.runtime.limits.header_bytes_max:
+        elif changed is not None and len(changed) > self._header_bytes_max:
             self._apply(lock, MessageInput.DEAD_LETTERED, lock.changes, HEADER_SIZE_EXCEEDED)
         else:
             self.end(lock, happened, changed)
 
     def end(self, lock: Lock, happened: MessageInput, changed: bytes | None) -> None:
         """The lock ends by `happened`, unless that was the last delivery, or the message has expired."""
-        settings = self._fragment.settings
+        settings = self._settings
         operation = step_of(MessageState.LOCKED, happened).operation
         if operation != UNKNOWN:
             self._write.note_lock(operation, lock)
@@ -134,18 +143,18 @@ class Outcomes:
         if self._write.end(step, lock, changed, properties):
             self.has_written = True
         if step.after is MessageState.ACTIVE:
-            session = lock.session
-            lane = session.lane if isinstance(session, MessageSession) else self._fragment.lane
+            lane = self._lane if lock.session is None else lock.session.lane
             lane.window.give_number_back(lock.number)
             self._lanes[lane] = None
 
 
-def checked_changes(fragment: Fragment, lock: Lock, settlement: Settlement) -> bytes | None:
+def checked_changes(
+    settings: FragmentSettings, header_bytes_max: int, lock: Lock, settlement: Settlement
+) -> bytes | None:
     """The property changes that the settlement leads to, before anything happens. Raises BadArgument."""
     changed = merge_changes(lock.changes, settlement.properties)
-    limit = fragment.runtime.limits.header_bytes_max
-    if changed is not None and len(changed) > limit and fragment.settings.is_dead_letter:
-        raise BadArgument(f"The changed properties are larger than {limit} bytes.")
+    if changed is not None and len(changed) > header_bytes_max and settings.is_dead_letter:
+        raise BadArgument(f"The changed properties are larger than {header_bytes_max} bytes.")
     return changed
 
 
@@ -160,14 +169,14 @@ class SettledRun(FragmentWrite):
     def __init__(
         self,
         fragment: Fragment,
-        batch: CommitBatch,
         verb: Verb,
         count: int,
         refused: list[tuple[int, BrokerError]],
         done: RunDone,
     ) -> None:
+        """Raises ServerBusy."""
         super().__init__(fragment)
-        self.batch = batch
+        self.batch = fragment.batch()
         self.verb = verb
         self.count = count
         self.refused = refused
@@ -188,13 +197,21 @@ class SettledRun(FragmentWrite):
 class Settling:
     """Of one fragment."""
 
-    __slots__ = ("_clock", "_fragment", "_locks", "_timer", "_timers")
+    __slots__ = (
+        "_clock", "_ended_max", "_flow", "_fragment", "_lanes", "_locks", "_runtime", "_sessions", "_timer", "_timers"
+    )  # fmt: skip
 
     def __init__(self, fragment: Fragment) -> None:
+        #: For its writes, its settings of the moment, and whether it is in use.
         self._fragment = fragment
         self._locks = fragment.locks
+        self._lanes = fragment.lanes
+        self._sessions = fragment.sessions
+        self._flow = fragment.flow
+        self._runtime = fragment.runtime
         self._clock = fragment.runtime.clock
         self._timers = fragment.runtime.timers
+        self._ended_max = fragment.runtime.limits.sweep_rows_max
         #: For the first lock that ends.
         self._timer: Timer | None = None
 
@@ -205,15 +222,13 @@ class Settling:
         self, tokens: list[bytes], settlement: Settlement, done: RunDone, session_id: str | None = None
     ) -> None:
         """Pops the locks by token; whoever pops one owns its outcome (R-10…R-18)."""
-        fragment = self._fragment
+        refused: list[tuple[int, BrokerError]] = []
         try:
-            batch = fragment.batch()
+            run = SettledRun(self._fragment, settlement.verb, len(tokens), refused, done)
         except ServerBusy as error:
             done([(index, error) for index in range(len(tokens))])
             return
         was_full = self._locks.free() <= 0
-        refused: list[tuple[int, BrokerError]] = []
-        run = SettledRun(fragment, batch, settlement.verb, len(tokens), refused, done)
         if settlement.verb is Verb.COMPLETE:
             self._complete(run, tokens, session_id, refused)
             has_written = len(refused) < len(tokens)
@@ -222,10 +237,10 @@ class Settling:
         else:
             has_written = self._settle_otherwise(run, tokens, settlement, session_id, refused)
         if not has_written:
-            fragment.flow.settled(settlement.verb, len(tokens) - len(refused))
+            self._flow.settled(settlement.verb, len(tokens) - len(refused))
             done(refused)
         if was_full:
-            fragment.lanes.serve_all()
+            self._lanes.serve_all()
 
     def complete(
         self, tokens: list[bytes], session_id: str | None, refused: list[tuple[int, BrokerError]]
@@ -235,7 +250,7 @@ class Settling:
         was_full = self._locks.free() <= 0
         self._complete(write, tokens, session_id, refused)
         if was_full:
-            self._fragment.lanes.serve_all()
+            self._lanes.serve_all()
         return write
 
     def _complete(
@@ -247,7 +262,7 @@ class Settling:
     ) -> None:
         pop = self._locks.pop
         now = self._clock.monotonic()
-        noted: list[Lock] | None = None if self._fragment.runtime.journal is None else []
+        noted: list[Lock] | None = None if self._runtime.journal is None else []
         active: list[int] = []
         size_bytes = 0
         for index, token in enumerate(tokens):
@@ -308,8 +323,7 @@ class Settling:
 
     def lock_lost(self, session_id: str | None) -> BrokerError:
         """R-17; on a session entity the session's lock decides (X-10)."""
-        fragment = self._fragment
-        if fragment.settings.requires_session and not fragment.sessions.is_held(session_id):
+        if self._fragment.settings.requires_session and not self._sessions.is_held(session_id):
             return SessionLockLost()
         return MessageLockLost()
 
@@ -344,15 +358,14 @@ class Settling:
     def _locks_ended(self) -> None:
         """R-5, R-40: available again, one failed delivery more."""
         self._timer = None
-        fragment = self._fragment
         now = self._clock.monotonic()
         try:
-            write = fragment.write()
+            write = self._fragment.write()
         except ServerBusy:
             self.watch(now + _RETRY_S)
             return
         was_full = self._locks.free() <= 0
-        ended = self._locks.take_ended(now, fragment.runtime.limits.sweep_rows_max)
+        ended = self._locks.take_ended(now, self._ended_max)
         if ended:
             outcomes = Outcomes(write)
             for lock in ended:
@@ -363,9 +376,9 @@ class Settling:
         if deadline is not None:
             self.watch(deadline)
         if was_full:
-            self._fragment.lanes.serve_all()
+            self._lanes.serve_all()
 
-    def session_ended(self, session: MessageSession, happened: MessageInput) -> None:
+    def session_ended(self, session: SessionLock, happened: MessageInput) -> None:
         """All locks of a session end with it: with a count (X-10) or without (X-11)."""
         locks = self._locks.pop_session(session)
         if not locks or not self._fragment.is_usable():

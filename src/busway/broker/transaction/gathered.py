@@ -223,6 +223,7 @@ class TransactionClaims:
         fault = fragment.settling.fault(settlement)
         if fault is not None:
             return [(index, fault) for index in range(len(tokens))]
+        settings, header_bytes_max = fragment.settings, fragment.runtime.limits.header_bytes_max
         now = fragment.runtime.clock.monotonic()
         refused: list[tuple[int, BrokerError]] = []
         for index, token in enumerate(tokens):
@@ -232,7 +233,7 @@ class TransactionClaims:
                 continue
             if settlement.verb is not Verb.COMPLETE:
                 try:
-                    checked_changes(fragment, lock, settlement)
+                    checked_changes(settings, header_bytes_max, lock, settlement)
                 except BrokerError as error:
                     refused.append((index, error))
                     continue
