@@ -222,7 +222,9 @@ async def _make_room(world: CrashWorld) -> None:
 
 
 async def _compact(world: CrashWorld) -> None:
-    await _world(world).look(lambda log: log.info().events == 3 and log.compacted_end == log.durable_end)
+    await _world(world).look(
+        lambda log: log.info().events == 3 and log.counters.compacted_to == log.durable_end
+    )
 
 
 STREAM_SCENARIOS: Final = (

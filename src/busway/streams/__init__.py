@@ -2,10 +2,10 @@
 
   event_hub         what gateways work with: partitions, consumer groups, publishers, links
   key_hash          which partition a key belongs to
-  partition_log     one partition: numbers, times, records; joins the store's open commit batch; the tail in memory
+  partition_log     one partition: numbers, times, records; joins the store's open commit batch
   producers         idempotent producers, and what each has had stored
-  cursor            a reader's place in a log: where it begins, and the events from there on; who reads a partition,
-                    epochs
+  cursor            a reader's place in a log: where it begins, and the events from there on; the newest chunks in
+                    memory; who reads a partition, epochs
   retention         old events leave; of the events with one key only the last stays
   capture           which partitions are written to files, and each of them: which file comes next, formats
 

@@ -3,7 +3,8 @@ there on.
 
 Theory of operation. A cursor hands out runs of events, each a range inside one stored chunk, in order and without
 gaps but those of retention and compaction. It takes them from three places: the page that it has fetched, the tail
-that the log keeps of its newest chunks, the store. A cursor that follows the end of a log never causes a read; one
+of newest chunks that the log keeps in memory while there are cursors, the store. The tail is a piece of the log that
+ends at its durable end, or it is empty. So a cursor that follows the end of a log never causes a read; one
 that is behind holds at most one page.
 
 `next_run` never waits. When it has nothing it returns None, and either a fetch is under way or the cursor waits for
@@ -22,12 +23,15 @@ partition over from everybody whose epoch is not higher than its own. A reader w
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from mypy_extensions import mypyc_attr
 
 from busway.broker.fragment.outlet import Attachment
-from busway.message.event_chunk import Chunk, ChunkDamaged
+from busway.broker.fragment.runtime import BrokerRuntime
+from busway.message.event_chunk import Chunk, ChunkBuilder, ChunkDamaged
 from busway.model.entity_path import path_key, shown
 from busway.model.errors import BadArgument, BrokerError, EventsLost, ReceiverStolen, TooManyReaders
 from busway.store.contract import ChunkHead, ChunkPage, StoreError
@@ -211,7 +215,7 @@ class Cursor:
             self.is_closed = True
             self._chunk = None
             self._page.clear()
-            self._log.forget_cursor(self)
+            self._log.cursors.forget(self)
 
     def has_at_hand(self) -> bool:
         """Whether the next run needs no fetch."""
@@ -234,9 +238,9 @@ class Cursor:
                 return self._chunk
         log = self._log
         if self.next_number >= log.durable_end:
-            log.await_commit(self)
+            log.cursors.await_commit(self)
             return None
-        chunk = log.tail.chunk(self.next_number)
+        chunk = log.cursors.tail.chunk(self.next_number)
         if chunk is not None and self._enter(chunk):
             return chunk
         if not self._is_fetching and log.is_usable():
@@ -361,6 +365,146 @@ def _end_of_run(chunk: Chunk, first: int, limit: int, bytes_max: int) -> int:
         else:
             high = middle - 1
     return low
+
+
+class LogTail:
+    """The newest chunks of a log, kept in memory while somebody reads it."""
+
+    __slots__ = ("_budget", "_bytes", "_bytes_max", "_chunks", "_firsts")
+
+    def __init__(self, runtime: BrokerRuntime) -> None:
+        #: Of all logs.
+        self._budget = runtime.tail_budget
+        self._bytes_max = runtime.limits.tail_bytes_max
+        self._chunks: list[Chunk] = []
+        self._firsts: list[int] = []
+        self._bytes = 0
+
+    def chunk(self, number: int) -> Chunk | None:
+        """The one that holds this number."""
+        firsts = self._firsts
+        if not firsts or number < firsts[0]:
+            return None
+        return self._chunks[bisect_right(firsts, number) - 1]
+
+    def extend(self, builders: list[ChunkBuilder]) -> None:
+        """Of many chunks only the newest are worth keeping."""
+        bytes_max = self._bytes_max
+        kept = 0
+        size_bytes = 0
+        while kept < len(builders):
+            next_bytes = builders[len(builders) - 1 - kept].size_bytes()
+            if kept > 0 and size_bytes + next_bytes > bytes_max:
+                break
+            size_bytes += next_bytes
+            kept += 1
+        if kept < len(builders) or not self._budget.has_room(size_bytes):
+            self.clear()
+            if not self._budget.has_room(size_bytes):
+                return
+        for builder in builders[len(builders) - kept :]:
+            self._chunks.append(Chunk(builder.data()))
+            self._firsts.append(builder.first_number)
+        self._bytes += size_bytes
+        self._budget.bytes_used += size_bytes
+        self._trim()
+
+    def _trim(self) -> None:
+        dropped = 0
+        bytes_left = self._bytes
+        while bytes_left > self._bytes_max and dropped < len(self._chunks) - 1:
+            bytes_left -= len(self._chunks[dropped].data)
+            dropped += 1
+        self._drop(dropped)
+
+    def chunks_changed(self, end: int) -> None:
+        """Chunks before this number have left or were written anew: they must not be shown."""
+        self._drop(bisect_left(self._firsts, end))
+
+    def _drop(self, count: int) -> None:
+        """The oldest ones."""
+        if count > 0:
+            freed = sum([len(chunk.data) for chunk in self._chunks[:count]])
+            del self._chunks[:count]
+            del self._firsts[:count]
+            self._bytes -= freed
+            self._budget.bytes_used -= freed
+
+    def clear(self) -> None:
+        self._budget.bytes_used -= self._bytes
+        self._chunks.clear()
+        self._firsts.clear()
+        self._bytes = 0
+
+
+class Cursors:
+    """All of one log that are open, and who else follows its end."""
+
+    __slots__ = ("_log_name", "_open", "_waiting", "_watchers", "tail")
+
+    def __init__(self, log_name: str, runtime: BrokerRuntime) -> None:
+        self._log_name = log_name
+        self._open: dict[Cursor, None] = {}
+        #: Those that have read everything.
+        self._waiting: dict[Cursor, None] = {}
+        #: Told when the durable end moves, or the log closes.
+        self._watchers: dict[Callable[[], None], None] = {}
+        self.tail = LogTail(runtime)
+
+    def add(self, cursor: Cursor) -> None:
+        self._open[cursor] = None
+
+    def forget(self, cursor: Cursor) -> None:
+        """It was closed."""
+        self._open.pop(cursor, None)
+        self._waiting.pop(cursor, None)
+        if not self._open:
+            self.tail.clear()
+
+    def close(self) -> list[EventReader]:
+        """All of them. Whose they were: they are to be evicted."""
+        cursors = list(self._open)
+        for cursor in cursors:
+            cursor.close()
+        return [cursor.reader for cursor in cursors]
+
+    def keep(self, builders: list[ChunkBuilder]) -> None:
+        """Chunks that are durable now."""
+        if self._open:
+            self.tail.extend(builders)
+
+    def await_commit(self, cursor: Cursor) -> None:
+        """It has read everything: its reader is woken with the next events."""
+        self._waiting[cursor] = None
+
+    def end_moved(self) -> None:
+        """There are more durable events."""
+        if self._waiting:
+            self._wake_waiting()
+        if self._watchers:
+            self.tell_watchers()
+
+    def _wake_waiting(self) -> None:
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        for cursor in waiting:
+            if cursor.is_closed:
+                continue
+            try:
+                cursor.reader.wake()
+            except Exception:
+                _log.exception("A reader of %s failed.", self._log_name)
+
+    def watch_end(self, told: Callable[[], None]) -> None:
+        """`told` is called when there are more durable events, and when the log closes; it must not raise."""
+        self._watchers[told] = None
+
+    def unwatch_end(self, told: Callable[[], None]) -> None:
+        self._watchers.pop(told, None)
+
+    def tell_watchers(self) -> None:
+        for told in list(self._watchers):
+            told()
 
 
 class Readers:

@@ -9,9 +9,6 @@ callback and one waking of readers; each has its own `done`.
 whose commit was reported. Readers see nothing beyond it, and neither does `info`. Times never go back: not with the
 wall clock, and not over restarts, because the latest one is in the counters.
 
-The newest chunks are kept in memory as the *tail* while there are cursors, so that whoever keeps up reads nothing
-from the store. The tail is a piece of the log that ends at `durable_end`, or it is empty.
-
 When a commit fails memory is worth nothing: the log closes, everybody is evicted, and the owner makes another one
 from what the store has.
 """
@@ -19,7 +16,6 @@ from what the store has.
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -48,7 +44,7 @@ from busway.store.contract import (
     StoreState,
     StoreUnavailable,
 )
-from busway.streams.cursor import LATEST, NUMBER, START, Cursor, EventReader, Position, Readers
+from busway.streams.cursor import LATEST, NUMBER, START, Cursor, Cursors, EventReader, Position, Readers
 from busway.streams.producers import Producer, ProducerBook
 from busway.streams.retention import Retention
 
@@ -167,87 +163,15 @@ class AppendedRun:
                 _log.exception("The answer to a publisher failed.")
 
 
-class LogTail:
-    """The newest chunks of a log, kept in memory while somebody reads it."""
-
-    __slots__ = ("_budget", "_bytes", "_bytes_max", "_chunks", "_firsts")
-
-    def __init__(self, runtime: BrokerRuntime) -> None:
-        #: Of all logs.
-        self._budget = runtime.tail_budget
-        self._bytes_max = runtime.limits.tail_bytes_max
-        self._chunks: list[Chunk] = []
-        self._firsts: list[int] = []
-        self._bytes = 0
-
-    def chunk(self, number: int) -> Chunk | None:
-        """The one that holds this number."""
-        firsts = self._firsts
-        if not firsts or number < firsts[0]:
-            return None
-        return self._chunks[bisect_right(firsts, number) - 1]
-
-    def extend(self, builders: list[ChunkBuilder]) -> None:
-        """Of many chunks only the newest are worth keeping."""
-        bytes_max = self._bytes_max
-        kept = 0
-        size_bytes = 0
-        while kept < len(builders):
-            next_bytes = builders[len(builders) - 1 - kept].size_bytes()
-            if kept > 0 and size_bytes + next_bytes > bytes_max:
-                break
-            size_bytes += next_bytes
-            kept += 1
-        if kept < len(builders) or not self._budget.has_room(size_bytes):
-            self.clear()
-            if not self._budget.has_room(size_bytes):
-                return
-        for builder in builders[len(builders) - kept :]:
-            self._chunks.append(Chunk(builder.data()))
-            self._firsts.append(builder.first_number)
-        self._bytes += size_bytes
-        self._budget.bytes_used += size_bytes
-        self._trim()
-
-    def _trim(self) -> None:
-        dropped = 0
-        bytes_left = self._bytes
-        while bytes_left > self._bytes_max and dropped < len(self._chunks) - 1:
-            bytes_left -= len(self._chunks[dropped].data)
-            dropped += 1
-        self._drop(dropped)
-
-    def chunks_changed(self, end: int) -> None:
-        """Chunks before this number have left or were written anew: they must not be shown."""
-        self._drop(bisect_left(self._firsts, end))
-
-    def _drop(self, count: int) -> None:
-        """The oldest ones."""
-        if count > 0:
-            freed = sum([len(chunk.data) for chunk in self._chunks[:count]])
-            del self._chunks[:count]
-            del self._firsts[:count]
-            self._bytes -= freed
-            self._budget.bytes_used -= freed
-
-    def clear(self) -> None:
-        self._budget.bytes_used -= self._bytes
-        self._chunks.clear()
-        self._firsts.clear()
-        self._bytes = 0
-
-
 class PartitionLog:
     """See the head of this file."""
 
     __slots__ = (
         "_batch",
-        "_cursors",
         "_durable_at_ms",
         "_run",
-        "_waiting",
-        "_watchers",
         "counters",
+        "cursors",
         "durable_end",
         "flow",
         "index",
@@ -260,7 +184,6 @@ class PartitionLog:
         "runtime",
         "settings",
         "store",
-        "tail",
     )
 
     def __init__(
@@ -290,12 +213,7 @@ class PartitionLog:
         #: The batch that `_run` is in, while it is open.
         self._batch: CommitBatch | None = None
         self._run: AppendedRun | None = None
-        self._cursors: dict[Cursor, None] = {}
-        #: Those that have read everything.
-        self._waiting: dict[Cursor, None] = {}
-        #: Told when `durable_end` moves, or the log closes.
-        self._watchers: dict[Callable[[], None], None] = {}
-        self.tail = LogTail(runtime)
+        self.cursors = Cursors(self.name, runtime)
 
     # -- life
 
@@ -317,14 +235,13 @@ class PartitionLog:
         self.is_closed = True
         self.retention.stop()
         self.evict(error)
-        self._tell_watchers()
+        self.cursors.tell_watchers()
 
     def evict(self, error: BrokerError) -> None:
         """Every reader, once."""
         readers = dict.fromkeys(self.readers.all())
-        for cursor in list(self._cursors):
-            readers[cursor.reader] = None
-            cursor.close()
+        for reader in self.cursors.close():
+            readers[reader] = None
         self.readers.clear()
         for reader in readers:
             reader.evict(error)
@@ -372,32 +289,14 @@ class PartitionLog:
 
     # -- what it holds
 
-    @property
-    def begin_number(self) -> int:
-        """Of its first event, joined ones included; of the next one when there is none."""
-        return self.counters.first_number
-
-    @begin_number.setter
-    def begin_number(self, number: int) -> None:
-        self.counters.first_number = number
-
-    @property
-    def compacted_end(self) -> int:
-        """Before it no two events have one key."""
-        return self.counters.compacted_to
-
-    @compacted_end.setter
-    def compacted_end(self, number: int) -> None:
-        self.counters.compacted_to = number
-
     def info(self) -> LogInfo:
         counters = self.counters
         is_used = self.durable_end > 0
         return LogInfo(
-            self.begin_number if is_used else -1,
+            self.counters.first_number if is_used else -1,
             self.durable_end - 1,
             self._durable_at_ms if is_used else 0,
-            self.begin_number >= self.durable_end,
+            self.counters.first_number >= self.durable_end,
             counters.events,
             counters.bytes,
         )
@@ -553,8 +452,7 @@ class PartitionLog:
         """Its events are durable: publishers are told, then readers."""
         self.durable_end = run.end_number
         self._durable_at_ms = run.last_at_ms
-        if self._cursors:
-            self.tail.extend(run.builders)
+        self.cursors.keep(run.builders)
         now = self.runtime.clock.monotonic()
         for _, count, size_bytes, came_at in run.waiting:
             if count > 0:
@@ -564,32 +462,7 @@ class PartitionLog:
             for first_number, at_ms, events in run.noted:
                 journal.events(self.settings.path, self.index, first_number, at_ms, events)
         run.tell(None)
-        if self._waiting:
-            self._wake_waiting()
-        if self._watchers:
-            self._tell_watchers()
-
-    def _wake_waiting(self) -> None:
-        waiting = list(self._waiting)
-        self._waiting.clear()
-        for cursor in waiting:
-            if cursor.is_closed:
-                continue
-            try:
-                cursor.reader.wake()
-            except Exception:
-                _log.exception("A reader of %s failed.", self.name)
-
-    def watch_end(self, told: Callable[[], None]) -> None:
-        """`told` is called when there are more durable events, and when the log closes; it must not raise."""
-        self._watchers[told] = None
-
-    def unwatch_end(self, told: Callable[[], None]) -> None:
-        self._watchers.pop(told, None)
-
-    def _tell_watchers(self) -> None:
-        for told in list(self._watchers):
-            told()
+        self.cursors.end_moved()
 
     # -- reading
 
@@ -600,19 +473,8 @@ class PartitionLog:
         if not self.is_usable():
             raise self._away()
         cursor = Cursor(self, from_number, reader)
-        self._cursors[cursor] = None
+        self.cursors.add(cursor)
         return cursor
-
-    def forget_cursor(self, cursor: Cursor) -> None:
-        """It was closed."""
-        self._cursors.pop(cursor, None)
-        self._waiting.pop(cursor, None)
-        if not self._cursors:
-            self.tail.clear()
-
-    def await_commit(self, cursor: Cursor) -> None:
-        """It has read everything: its reader is woken with the next events."""
-        self._waiting[cursor] = None
 
     async def start_number(self, position: Position) -> int:
         """The first number to deliver (H-20). Raises BadArgument for one behind the end (H-22), ServerBusy."""
@@ -620,11 +482,11 @@ class PartitionLog:
         if kind == LATEST:
             return self.durable_end
         if kind == START:
-            return min(self.begin_number, self.durable_end)
+            return min(self.counters.first_number, self.durable_end)
         if kind == NUMBER:
             if position.value >= self.durable_end:
                 raise position.behind_the_end(self.durable_end - 1)
-            return max(position.first_number(), min(self.begin_number, self.durable_end))
+            return max(position.first_number(), min(self.counters.first_number, self.durable_end))
         if position.first_ms() > self.counters.latest_ms:
             return self.durable_end
         try:

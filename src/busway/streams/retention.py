@@ -7,10 +7,10 @@ Every log is looked at about once a minute; the look costs nothing while its old
 Chunks leave in slices, each of which is durable before the next begins. Compaction and the producers' memory (H-19)
 come after, in the same coroutine: so nobody else takes chunks away while one of them works.
 
-Compaction: of the events with one key only the last stays. What was never compacted, from `compacted_end` on, is read
-first: it gives the last number of each key among the events that are old enough (a bounded number of keys at a time,
-each as a digest). Then the log is read from its beginning to the end of that stretch, and every page that holds
-events with later ones of the same key is written again without them, in place of its chunks and in one commit.
+Compaction: of the events with one key only the last stays. What was never compacted, from `counters.compacted_to` on,
+is read first: it gives the last number of each key among the events that are old enough (a bounded number of keys at
+a time, each as a digest). Then the log is read from its beginning to the end of that stretch, and every page that
+holds events with later ones of the same key is written again without them, in place of its chunks and in one commit.
 Numbers, offsets and order stay. Events without a key stay. An event without a body is a *tombstone*: it takes those
 before it away like any other, and leaves itself when it is old enough. This is work for idle moments: it is done when
 enough has come to be worth it, in steps of a few hundred events with a pause after each, and only one page is in
@@ -87,14 +87,14 @@ class Compaction:
         has_dropped = False
         if latest or (waited and self._has_tombstones):
             has_dropped = await self._rewrite(latest, end)
-        if log.is_usable() and end > log.compacted_end:
-            log.compacted_end = end
+        if log.is_usable() and end > log.counters.compacted_to:
+            log.counters.compacted_to = end
             log.watch(log.batch())
         return has_dropped
 
     def _is_worth_it(self) -> bool:
         log = self._log
-        fresh = log.durable_end - max(log.compacted_end, log.begin_number)
+        fresh = log.durable_end - max(log.counters.compacted_to, log.counters.first_number)
         return fresh > 0 and fresh * _WORTH_ONE_IN >= log.counters.events
 
     # -- what is last
@@ -104,7 +104,7 @@ class Compaction:
         log = self._log
         old_enough_ms = log.runtime.clock.wall_ms() - log.settings.compaction_lag_ms
         end = log.durable_end
-        number = max(log.compacted_end, log.begin_number)
+        number = max(log.counters.compacted_to, log.counters.first_number)
         while number < end and log.is_usable():
             before = number
             page = await log.store.chunks(log.key, number, PAGE_BYTES_MAX)
@@ -129,7 +129,7 @@ class Compaction:
         """Page by page. True when events have left."""
         log = self._log
         has_dropped, has_tombstones = False, False
-        number = log.begin_number
+        number = log.counters.first_number
         while number < end and log.is_usable():
             before = number
             page = await log.store.chunks(log.key, number, PAGE_BYTES_MAX)
@@ -185,7 +185,7 @@ class Compaction:
             logs.chunks.append((log.key, kept.builder))
             log.counters.bytes += size_bytes
             batch.bytes += size_bytes
-        log.tail.chunks_changed(stretch[-1].last_number + 1)
+        log.cursors.tail.chunks_changed(stretch[-1].last_number + 1)
         log.watch(batch)
 
     async def _step(self) -> None:
@@ -350,16 +350,18 @@ class Retention:
         log = self._log
         while self._may_have_old():
             seen_end = log.durable_end
-            heads = await log.store.chunk_heads(log.key, log.begin_number, log.runtime.limits.sweep_rows_max)
+            heads = await log.store.chunk_heads(
+                log.key, log.counters.first_number, log.runtime.limits.sweep_rows_max
+            )
             if not log.is_usable():
                 return
-            log.begin_number = heads[0].first_number if heads else seen_end
+            log.counters.first_number = heads[0].first_number if heads else seen_end
             gone = self._old(heads)
             self._oldest_at_ms = heads[len(gone)].last_at_ms if len(gone) < len(heads) else -1
             if not gone:
                 return
             remove_chunks(log, log.batch(), gone)
-            log.begin_number = (
+            log.counters.first_number = (
                 heads[len(gone)].first_number if len(gone) < len(heads) else gone[-1].last_number + 1
             )
             await log.durable()
@@ -367,7 +369,7 @@ class Retention:
     def _may_have_old(self) -> bool:
         log = self._log
         settings = log.settings
-        if not log.is_usable() or log.begin_number >= log.durable_end:
+        if not log.is_usable() or log.counters.first_number >= log.durable_end:
             return False
         if 0 < settings.bytes_max < log.counters.bytes:
             return True
@@ -416,14 +418,14 @@ def remove_chunks(log: PartitionLog, batch: CommitBatch, heads: list[ChunkHead])
         logs.deleted.append((log.key, head.first_number))
         counters.events -= head.events
         counters.bytes -= head.size_bytes
-        log.tail.chunks_changed(head.last_number + 1)
+        log.cursors.tail.chunks_changed(head.last_number + 1)
     log.watch(batch)
 
 
 async def find_begin(log: PartitionLog) -> None:
     """The first event has left: which one is first now?"""
     seen_end = log.durable_end
-    heads = await log.store.chunk_heads(log.key, log.begin_number, 1)
+    heads = await log.store.chunk_heads(log.key, log.counters.first_number, 1)
     if log.is_usable():
-        log.begin_number = heads[0].first_number if heads else seen_end
+        log.counters.first_number = heads[0].first_number if heads else seen_end
         log.watch(log.batch())

@@ -421,7 +421,7 @@ class PartitionsRoute:
         self._waiting.add(news)
         presence.watch(news.set)
         for log in logs:
-            log.watch_end(news.set)
+            log.cursors.watch_end(news.set)
         try:
             async with asyncio.timeout(wait_s):
                 await news.wait()
@@ -429,7 +429,7 @@ class PartitionsRoute:
             pass
         finally:
             for log in logs:
-                log.unwatch_end(news.set)
+                log.cursors.unwatch_end(news.set)
             presence.unwatch(news.set)
             self._waiting.discard(news)
 
