@@ -39,6 +39,7 @@ HOT_MODULES: Final = (
     "busway.amqp.type_table",
     "busway.amqp.performatives",
     "busway.amqp.sections",
+    "busway.amqp.deliveries",
     "busway.amqp.session",
     "busway.amqp.allowance",
     "busway.amqp.connection",

@@ -8,8 +8,7 @@ Follow an intention:  link.send / link.grant_credit / link.settle … → connec
   encode         values into bytes
   type_table     frames, SASL frames, termini, delivery states, header and properties by a table: read and written
   byte_writer    bytes put together and numbers read out of them, as mypyc does it and as plain Python
-  performatives  reading and writing frames; the few that come in thousands have readers and writers of their own;
-                 messages on a link: arrived, arriving, sent
+  performatives  reading and writing frames; the few that come in thousands have readers and writers of their own
   sections       the parts of an encoded message: found, never decoded further than asked, in whatever order
   states         connection, session and link states as tables; nothing else changes a state
   errors         conditions and protocol violations with their scope
@@ -19,9 +18,10 @@ Follow an intention:  link.send / link.grant_credit / link.settle … → connec
   sasl           the layer before the frames: mechanisms, PLAIN
   connection     the whole engine: bytes in, events out; channels, heartbeats, deadlines
   session        windows, delivery ids (RFC 1982 arithmetic), dispositions in ranges
+  deliveries     one that arrived, arrives in parts or was sent; the books of what is not settled yet
   link           attach, credit, transfers, settlement
   transfer_runs  usual transfers in runs: found in a read, written one behind the other
 
-Others know `byte_writer`, `connection`, `decode`, `encode`, `engine_settings`, `errors`, `events`, `link`,
-`performatives`, `sasl`, `sections`, `session`, `transfer_runs` and `types`.
+Others know `byte_writer`, `connection`, `decode`, `deliveries`, `encode`, `engine_settings`, `errors`, `events`,
+`link`, `performatives`, `sasl`, `sections`, `session`, `transfer_runs` and `types`.
 """

@@ -8,13 +8,8 @@ a link. Numbers of bytes are those on the wire.
 
 from __future__ import annotations
 
-from typing import Final
-
 from busway.amqp.engine_settings import EngineSettings, StrangerLimits
 from busway.amqp.performatives import Coordinator, Source, Target
-
-#: What a part of a delivery weighs in memory beside its bytes.
-PART_BYTES: Final = 64
 
 
 class Allowance:

@@ -88,6 +88,7 @@ class Scope:
 
     CONNECTION: Final = "connection"
     SESSION: Final = "session"
+    LINK: Final = "link"
 
 
 class ProtocolViolation(Exception):

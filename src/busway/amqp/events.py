@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
+    from busway.amqp.deliveries import IncomingDelivery, OutgoingDelivery
     from busway.amqp.errors import AmqpError
-    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.link import Link
     from busway.amqp.performatives import Open
     from busway.amqp.session import Session
     from busway.amqp.transfer_runs import ArrivedRun

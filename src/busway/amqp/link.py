@@ -7,8 +7,7 @@ recomputed from each flow (peer's delivery-count + link-credit − our delivery-
 a receiving link `grant_credit` sets it and each delivery takes one. Some SDK senders assume credit before they get
 any, so a receiving link may go `overdraft_max` below zero before it is detached.
 
-A delivery larger than a frame arrives in parts; at most one delivery per link is unfinished (`_partial`). Parts are
-kept as they came and joined once. Their sum is held against the link's and the connection's limits before it grows.
+A delivery larger than a frame arrives in parts; at most one delivery per link is unfinished (`_partial`).
 
 Complete deliveries of one read collect in `_arrived`, the list inside the DeliveriesArrived event of this turn, or in
 `_run` while all are usual; equal outcomes collect in `outcomes` likewise. All are cleared when the turn ends.
@@ -21,8 +20,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from busway.amqp.allowance import PART_BYTES, address_bytes
+from busway.amqp.allowance import address_bytes
 from busway.amqp.decode import FRAME_HEAD, FRAME_HEAD_BYTES, FRAME_TYPE_AMQP
+from busway.amqp.deliveries import (
+    IncomingDelivery,
+    OutgoingDelivery,
+    PartialDelivery,
+    oversized,
+    too_much_unfinished,
+)
 from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
 from busway.amqp.events import CreditArrived, CreditDrained, DeliveriesArrived, LinkAttached, LinkDetached
 from busway.amqp.performatives import (
@@ -33,14 +39,11 @@ from busway.amqp.performatives import (
     Detach,
     Fields,
     Flow,
-    PartialDelivery,
     Source,
     Target,
     Transfer,
     encode_transfer_prefix,
 )
-from busway.amqp.performatives import IncomingDelivery as IncomingDelivery
-from busway.amqp.performatives import OutgoingDelivery as OutgoingDelivery
 from busway.amqp.states import LINK_TABLE, LinkInput, LinkState, advance
 from busway.amqp.transfer_runs import NO_FORM, ArrivedRun, TransferWriter
 
@@ -326,7 +329,8 @@ class Link:
             self._part_arrived(transfer, payload)
             return
         if len(payload) > self.delivery_bytes_max:
-            self._fail_oversized(delivery_id, len(payload))
+            violation = oversized(delivery_id, len(payload), self.delivery_bytes_max)
+            self.fail(violation.condition, violation.description)
             return
         message_format = transfer.message_format
         delivery = IncomingDelivery(
@@ -401,76 +405,43 @@ class Link:
 
     def _part_arrived(self, transfer: Transfer, payload: bytes) -> None:
         """A frame of a delivery that takes several, or that is taken back."""
+        try:
+            self._take_part(transfer, payload)
+        except ProtocolViolation as violation:
+            self.fail(violation.condition, violation.description)
+
+    def _take_part(self, transfer: Transfer, payload: bytes) -> None:
         partial = self._partial
         if partial is None:
-            if transfer.delivery_id is None:
-                self.fail(Condition.INVALID_FIELD, "The first transfer of a delivery has no delivery-id.")
-                return
-            if not self.session.connection.allowance.begin_partial():
-                self._fail_unfinished()
-                return
-            partial = self._partial = PartialDelivery(transfer.delivery_id, transfer)
+            partial = self._begin_partial(transfer)
         elif not partial.matches(transfer):
-            self.fail(
-                Condition.NOT_ALLOWED, f"A delivery began before delivery {partial.delivery_id} was complete."
-            )
-            return
+            told = f"A delivery began before delivery {partial.delivery_id} was complete."
+            raise ProtocolViolation(Scope.LINK, Condition.NOT_ALLOWED, told)
         if transfer.aborted:
             self._drop_partial()
             self._delivery_count = (self._delivery_count + 1) & _MASK
             self._credit -= 1
             return
-        if not self._admit_part(partial, len(payload)):
-            return
-        partial.add(transfer, payload)
+        partial.add(transfer, payload, self.delivery_bytes_max)
         if not transfer.more:
-            self._finish_partial(partial, transfer)
+            self._drop_partial()
+            self.transfer_arrived(partial.whole(transfer.handle), b"".join(partial.parts))
 
-    def _admit_part(self, partial: PartialDelivery, size: int) -> bool:
+    def _begin_partial(self, first: Transfer) -> PartialDelivery:
+        if first.delivery_id is None:
+            told = "The first transfer of a delivery has no delivery-id."
+            raise ProtocolViolation(Scope.LINK, Condition.INVALID_FIELD, told)
         connection = self.session.connection
-        if partial.size + size > self.delivery_bytes_max:
-            self._fail_oversized(partial.delivery_id, partial.size + size)
-            return False
-        if partial.frame_count >= connection.settings.frames_per_delivery_max:
-            most = connection.settings.frames_per_delivery_max
-            self.fail(Condition.NOT_ALLOWED, f"A delivery has more than {most} transfer frames.")
-            return False
-        if not connection.allowance.reserve_partial_bytes(size + PART_BYTES):
-            self._fail_unfinished()
-            return False
-        connection.fit_frames()
-        return True
-
-    def _finish_partial(self, partial: PartialDelivery, last: Transfer) -> None:
-        self._drop_partial()
-        whole = Transfer(
-            last.handle,
-            partial.delivery_id,
-            partial.tag,
-            partial.message_format,
-            partial.settled,
-            state=partial.state,
-        )
-        self.transfer_arrived(whole, b"".join(partial.parts))
+        if not connection.allowance.begin_partial():
+            raise too_much_unfinished()
+        partial = self._partial = PartialDelivery(connection, first.delivery_id, first)
+        return partial
 
     def _drop_partial(self) -> None:
         partial = self._partial
         if partial is not None:
             self._partial = None
-            connection = self.session.connection
-            connection.allowance.end_partial(partial.size + partial.frame_count * PART_BYTES)
-            connection.fit_frames()
-
-    def _fail_unfinished(self) -> None:
-        told = "The unfinished deliveries of this connection exceed the allowed number of bytes."
-        self.fail(Condition.RESOURCE_LIMIT_EXCEEDED, told)
-
-    def _fail_oversized(self, delivery_id: int, size: int) -> None:
-        self.fail(
-            Condition.LINK_MESSAGE_SIZE_EXCEEDED,
-            f"The received message (delivery-id:{delivery_id}, size:{size} bytes) exceeds the limit"
-            f" ({self.delivery_bytes_max} bytes) currently allowed on the link.",
-        )
+            partial.drop()
 
     def _fail_overdrawn(self) -> None:
         told = f"Link '{self.name[:64]}' received more deliveries than its credit allows."
@@ -492,7 +463,7 @@ class Link:
             return
         session = self.session
         if not settled:
-            session.propose(self, first_id, last_id)
+            session.books.propose(self, first_id, last_id)
         session.write_disposition(ROLE_RECEIVER, first_id, last_id, settled, state)
 
     # --- sending ------------------------------------------------------------------------------------------------
@@ -532,7 +503,7 @@ class Link:
         self._credit -= 1
         delivery = OutgoingDelivery(self, delivery_id, tag, settled)
         if not settled:
-            session.unsettled[delivery_id] = delivery
+            session.books.unsettled[delivery_id] = delivery
             self._unsettled_count += 1
         size = len(payload) + len(prefix) + FRAME_HEAD_BYTES
         if size > session.frame_bytes_max:

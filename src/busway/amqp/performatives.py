@@ -1,4 +1,4 @@
-"""Frame bodies read and written: any of them by the table, the hot three by hand; and what transfers add up to.
+"""Frame bodies read and written: any of them by the table, the hot three by hand.
 
 Theory of operation. `decode_performative` and `encode_performative` serve every composite type (see `type_table`
 for the types and the rules). Transfer, flow and disposition come by the hundred thousand each second and have
@@ -6,9 +6,6 @@ paths of their own. What varies from frame to frame (handles, ids, tags) stands 
 here; the tail behind it is one of a few byte strings for each client library, so its meaning is remembered under
 those bytes, and a tail enters the memory only after the generic reader has accepted a frame that ends in it.
 Whatever looks unusual goes to the generic reader, which also words the errors.
-
-Transfers add up to messages that come over a link: arrived (`IncomingDelivery`) and arriving (`PartialDelivery`).
-Those that are sent belong to their link (`link`).
 """
 
 from __future__ import annotations
@@ -71,7 +68,7 @@ from busway.amqp.type_table import (
 from busway.amqp.types import Described
 
 if TYPE_CHECKING:
-    from busway.amqp.link import Link
+    pass
 
 __all__ = [
     "ACCEPTED",
@@ -583,84 +580,3 @@ def encode_flow(
         0x70, outgoing_window, 0x70, handle, 0x70, delivery_count, 0x70, link_credit,
     )  # fmt: skip
     return head + bytes((0x40, 0x41 if drain else 0x42, 0x41 if echo else 0x42, 0x40))
-
-
-_KEPT_TXN_ID_BYTES_MAX: Final = 64
-
-
-class IncomingDelivery:
-    """A complete delivery that the peer sent."""
-
-    __slots__ = ("delivery_id", "message_format", "payload", "settled", "state", "tag")
-
-    def __init__(
-        self, delivery_id: int, tag: bytes, message_format: int, settled: bool, payload: bytes, state: object
-    ) -> None:
-        self.delivery_id = delivery_id
-        self.tag = tag
-        self.message_format = message_format
-        #: The peer wants no outcome (S-3).
-        self.settled = settled
-        self.payload = payload
-        #: What the transfer carried in `state`: a TransactionalState, or None.
-        self.state = state
-
-
-class OutgoingDelivery:
-    """A delivery that we sent. Unsettled ones are known to their session until both sides have settled."""
-
-    __slots__ = ("delivery_id", "link", "owner", "settled", "tag")
-
-    def __init__(self, link: Link, delivery_id: int, tag: bytes, settled: bool) -> None:
-        self.link = link
-        self.delivery_id = delivery_id
-        self.tag = tag
-        #: Nothing more will be said about it, by whichever side settled.
-        self.settled = settled
-        #: Free for the owner of the link.
-        self.owner: object | None = None
-
-
-class PartialDelivery:
-    """The one unfinished delivery of a receiving link."""
-
-    __slots__ = ("delivery_id", "frame_count", "message_format", "parts", "settled", "size", "state", "tag")
-
-    def __init__(self, delivery_id: int, first: Transfer) -> None:
-        self.delivery_id = delivery_id
-        self.tag = first.delivery_tag
-        self.message_format = first.message_format
-        self.settled = False
-        self.state: object = None
-        self.parts: list[bytes] = []
-        self.size = 0
-        self.frame_count = 0
-
-    def matches(self, transfer: Transfer) -> bool:
-        """Later frames may repeat what the first one said, but not contradict it."""
-        return (
-            (transfer.delivery_id is None or transfer.delivery_id == self.delivery_id)
-            and (transfer.delivery_tag is None or transfer.delivery_tag == self.tag)
-            and (transfer.message_format is None or transfer.message_format == (self.message_format or 0))
-        )
-
-    def add(self, transfer: Transfer, payload: bytes) -> None:
-        self.frame_count += 1
-        self.size += len(payload)
-        if payload:
-            self.parts.append(payload)
-        # "If set on any frame, the delivery is settled" [2.7.5]; the last state given counts.
-        if transfer.settled is True:
-            self.settled = True
-        if transfer.state is not None:
-            self.state = shortened_state(transfer.state)
-
-
-def shortened_state(state: object) -> TransactionalState | None:
-    """What is kept of the state of a delivery that waits for something. Nobody asks for more, and it may be large; no
-    transaction has an id as long as that."""
-    return (
-        TransactionalState(state.txn_id[:_KEPT_TXN_ID_BYTES_MAX])
-        if isinstance(state, TransactionalState)
-        else None
-    )

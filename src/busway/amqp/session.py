@@ -13,23 +13,19 @@ one smaller, so that they stay total functions. Peers never come near: every win
 A delivery that needs more frames than the peer's window admits is written as far as it goes; the rest waits in
 `held`, and while it waits nothing else is sent on this session (`outgoing_room` is 0).
 
-Settlement. A delivery that we sent unsettled is in `unsettled` until the peer gives it an outcome, then in
-`_decided` until one side settles. Dispositions name ranges that the peer chooses freely, so work is bounded by our
-own books, never by the range; and because an outcome moves a delivery from the first book to the second, a peer
-that repeats itself finds the first one empty. Deliveries of links that are gone stay in the books as `_stale`
-until they are the larger half, then they are swept out together.
+Which deliveries are settled is written down in `books` (`deliveries`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from busway.amqp.decode import FRAME_HEAD, FRAME_HEAD_BYTES, FRAME_TYPE_AMQP, frame
+from busway.amqp.deliveries import DeliveryBooks, OutgoingDelivery
 from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
-from busway.amqp.events import OutcomesArrived, SessionBegun, SessionEnded, SettlementsAnswered, WindowOpened
-from busway.amqp.link import Link, OutgoingDelivery
+from busway.amqp.events import SessionBegun, SessionEnded, WindowOpened
+from busway.amqp.link import Link
 from busway.amqp.performatives import (
     ACCEPTED,
     ROLE_RECEIVER,
@@ -51,7 +47,7 @@ from busway.amqp.performatives import (
     encode_disposition,
     encode_flow,
 )
-from busway.amqp.states import SESSION_TABLE, LinkState, SessionInput, SessionState, advance
+from busway.amqp.states import SESSION_TABLE, SessionInput, SessionState, advance
 
 if TYPE_CHECKING:
     from busway.amqp.connection import Connection
@@ -84,7 +80,6 @@ class Session:
     """Made by the connection when a begin arrives, or by `Connection.begin` in the client role."""
 
     __slots__ = (
-        "_decided",
         "_incoming_left",
         "_incoming_window",
         "_names",
@@ -92,11 +87,10 @@ class Session:
         "_outgoing_window",
         "_own_handles",
         "_peer_handle_max",
-        "_proposed",
-        "_stale",
         "_taking",
         "_told",
         "_window_told",
+        "books",
         "channel",
         "connection",
         "frame_bytes_max",
@@ -110,7 +104,6 @@ class Session:
         "peer_channel",
         "peer_window",
         "state",
-        "unsettled",
     )
 
     def __init__(self, connection: Connection, channel: int) -> None:
@@ -147,11 +140,7 @@ class Session:
         self.held_bytes = 0
         self._next_incoming_id = 0
         self._incoming_left = settings.incoming_window
-        self.unsettled: dict[int, OutgoingDelivery] = {}
-        self._decided: dict[int, OutgoingDelivery] = {}
-        self._stale = 0
-        #: Client role: deliveries whose outcome we proposed and the peer has not settled yet.
-        self._proposed: dict[int, Link] = {}
+        self.books = DeliveryBooks(connection)
 
     def __repr__(self) -> str:
         return f"<Session {self.channel} {self.state.name}>"
@@ -241,9 +230,7 @@ class Session:
         self._own_handles.clear()
         self.links.clear()
         self._names.clear()
-        self.unsettled.clear()
-        self._decided.clear()
-        self._proposed.clear()
+        self.books.clear()
         self._drop_held()
 
     def _tell_end(self, error: AmqpError | None) -> None:
@@ -375,15 +362,7 @@ class Session:
             self.connection.allowance.release_attach(link.attach_bytes)
         if self._names.get((link.name, link.is_sender)) is link:
             del self._names[link.name, link.is_sender]
-        self._stale += link.unsettled_count()
-        if self._stale * 2 > len(self.unsettled) + len(self._decided):
-            self._sweep()
-
-    def _sweep(self) -> None:
-        self._stale = 0
-        over = LinkState.OVER
-        self.unsettled = {key: one for key, one in self.unsettled.items() if one.link.state is not over}
-        self._decided = {key: one for key, one in self._decided.items() if one.link.state is not over}
+        self.books.forget(link)
 
     def _link_of(self, handle: int) -> Link:
         link = self.links.get(handle)
@@ -492,16 +471,12 @@ class Session:
         self.held_bytes += size
         self.connection.allowance.waiting_bytes += size
 
-    def unsettled_deliveries(self) -> int:
-        """Sent, and not settled by both sides."""
-        return len(self.unsettled) + len(self._decided)
-
     def is_full_of_unsettled(self) -> bool:
         """So many deliveries of all links of the connection are unsettled that none of them may send any more.
         Counted when somebody asks: so nothing has to be given back when a session or a link ends, however it does."""
         count = 0
         for session in self.connection.sessions.values():
-            count += session.unsettled_deliveries()
+            count += session.books.unsettled_count()
         return count >= self.connection.settings.unsettled_max
 
     def write_flow(
@@ -539,103 +514,17 @@ class Session:
         first = disposition.first
         last = first if disposition.last is None else disposition.last
         if disposition.role == ROLE_SENDER:
-            if disposition.settled and self._proposed:
-                self._answers_arrived(first, last, state)
+            if disposition.settled:
+                self.books.answers_arrived(first, last, state)
         elif disposition.settled:
-            self._settled_arrived(first, last, state)
+            self.books.settled_arrived(first, last, state)
         elif state is not None and not isinstance(state, Received):
-            self._outcomes_arrived(first, last, state)
-
-    def _outcomes_arrived(self, first: int, last: int, state: object) -> None:
-        """The receiver decided, and waits for us to settle."""
-        found = _taken(self.unsettled, first, last)
-        for delivery in found:
-            self._decided[delivery.delivery_id] = delivery
-        self._tell_outcomes(found, state, False)
-
-    def _settled_arrived(self, first: int, last: int, state: object) -> None:
-        """The receiver settled: nothing more will be said about these deliveries."""
-        found = _taken(self.unsettled, first, last)
-        for delivery in found:
-            self._close_book(delivery)
-        self._tell_outcomes(found, state, True)
-        for delivery in _taken(self._decided, first, last):
-            self._close_book(delivery)
-
-    def _close_book(self, delivery: OutgoingDelivery) -> None:
-        delivery.settled = True
-        link = delivery.link
-        link.delivery_settled()
-        if self._stale and link.state is LinkState.OVER:
-            self._stale -= 1
-
-    def _tell_outcomes(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
-        link: Link | None = None
-        told: list[OutgoingDelivery] = []
-        for delivery in deliveries:
-            if delivery.link is not link:
-                link = delivery.link
-                told = self._outcomes_of(link, state, settled)
-            told.append(delivery)
-
-    def _outcomes_of(self, link: Link, state: object, settled: bool) -> list[OutgoingDelivery]:
-        """Where outcomes of one link are told: equal ones are one event, and nobody is told of a link that is gone.
-        Only `accepted` is compared: the others carry details."""
-        if not link.is_live():
-            return []
-        event = link.outcomes
-        if event is None or event.state is not state or event.settled != settled:
-            event = link.outcomes = OutcomesArrived(link, [], state, settled)
-            self.connection.events.append(event)
-            self.connection.touched.append(link)
-        return event.deliveries
+            self.books.outcomes_arrived(first, last, state)
 
     def answer(self, deliveries: list[OutgoingDelivery], state: object, settled: bool) -> None:
         """Write our outcome for deliveries, one disposition per run of consecutive ids."""
-        first = last = -1
-        for delivery in deliveries:
-            if delivery.settled:
-                continue
-            delivery_id = delivery.delivery_id
-            self._record_answer(delivery, settled)
-            if first >= 0 and delivery_id == (last + 1) & _MASK:
-                last = delivery_id
-                continue
-            if first >= 0:
-                self.write_disposition(ROLE_SENDER, first, last, settled, state)
-            first = last = delivery_id
-        if first >= 0:
+        for first, last in self.books.answered(deliveries, settled):
             self.write_disposition(ROLE_SENDER, first, last, settled, state)
-
-    def _record_answer(self, delivery: OutgoingDelivery, settled: bool) -> None:
-        delivery_id = delivery.delivery_id
-        decided = self._decided.pop(delivery_id, None)
-        if not settled:
-            # Still open on both sides: the peer may decide once more (a rolled back transaction).
-            if decided is not None:
-                self.unsettled[delivery_id] = delivery
-            return
-        if decided is None:
-            self.unsettled.pop(delivery_id, None)
-        self._close_book(delivery)
-
-    def propose(self, link: Link, first: int, last: int) -> None:
-        delivery_id = first
-        while True:
-            self._proposed[delivery_id] = link
-            if delivery_id == last:
-                return
-            delivery_id = (delivery_id + 1) & _MASK
-
-    def _answers_arrived(self, first: int, last: int, state: object) -> None:
-        proposed = self._proposed
-        answered: dict[Link, list[int]] = {}
-        for delivery_id in _in_range(proposed, first, last):
-            link = proposed.pop(delivery_id, None)
-            if link is not None:
-                answered.setdefault(link, []).append(delivery_id)
-        for link, delivery_ids in answered.items():
-            self.connection.events.append(SettlementsAnswered(link, delivery_ids, state))
 
     def write_disposition(self, role: bool, first: int, last: int, settled: bool, state: object) -> None:
         body = encode_disposition(role, first, last, settled, state)
@@ -645,31 +534,6 @@ class Session:
         self.out.append(frame(self.channel, body))
 
 
-def _taken(book: dict[int, OutgoingDelivery], first: int, last: int) -> list[OutgoingDelivery]:
-    """Takes those out of our book that lie in a range of the peer's choice."""
-    if first == last:
-        only = book.pop(first, None)
-        return [] if only is None else [only]
-    found: list[OutgoingDelivery] = []
-    for delivery_id in _in_range(book, first, last):
-        delivery = book.get(delivery_id)
-        if delivery is not None:
-            del book[delivery_id]
-            found.append(delivery)
-    return found
-
-
-def _in_range(book: Mapping[int, object], first: int, last: int) -> list[int]:
-    """Every key of our book that lies in a range of the peer's choice, and perhaps others. Never walks the range when
-    it is larger than the book."""
-    span = (last - first) & _MASK
-    if not book:
-        return []
-    if span >= len(book):
-        return [delivery_id for delivery_id in book if (delivery_id - first) & _MASK <= span]
-    return [(first + step) & _MASK for step in range(span + 1)]
-
-
 def held_bytes(connection: Connection) -> int:
     """How much memory a peer makes a connection hold, added up from what is there: unfinished deliveries, attaches,
     links, sessions, what waits for windows or settlement."""
@@ -677,5 +541,5 @@ def held_bytes(connection: Connection) -> int:
     held = allowance.partial_bytes() + allowance.attach_bytes() + allowance.waiting_bytes
     held += connection.link_count * _LINK_BYTES
     for session in connection.sessions.values():
-        held += _SESSION_BYTES + session.unsettled_deliveries() * _UNSETTLED_BYTES
+        held += _SESSION_BYTES + session.books.unsettled_count() * _UNSETTLED_BYTES
     return held

@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from busway.amqp.byte_writer import BytesWriter, i32, i64, read_i64_be, write_i32_be, write_i64_be
 from busway.amqp.decode import FRAME_HEAD_BYTES
+from busway.amqp.deliveries import IncomingDelivery, OutgoingDelivery
 from busway.amqp.performatives import (
-    IncomingDelivery,
-    OutgoingDelivery,
     decode_transfer,
     encode_transfer_prefix,
     known_transfer,
@@ -293,4 +292,4 @@ class TransferWriter:
         self.count += 1
         if not self.settled:
             link = self._link
-            link.session.unsettled[delivery_id] = OutgoingDelivery(link, delivery_id, tag, False)
+            link.session.books.unsettled[delivery_id] = OutgoingDelivery(link, delivery_id, tag, False)

@@ -5,9 +5,9 @@ import contextlib
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from busway.amqp.deliveries import IncomingDelivery
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.events import ConnectionEvent, CreditDrained, DeliveriesArrived, SettlementsAnswered
-from busway.amqp.link import IncomingDelivery
 from busway.amqp.performatives import (
     RECEIVER_FIRST,
     RECEIVER_SECOND,

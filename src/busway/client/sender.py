@@ -3,8 +3,8 @@
 import asyncio
 from typing import TYPE_CHECKING, Final
 
+from busway.amqp.deliveries import OutgoingDelivery
 from busway.amqp.events import ConnectionEvent, OutcomesArrived
-from busway.amqp.link import OutgoingDelivery
 from busway.amqp.performatives import (
     RECEIVER_FIRST,
     SENDER_UNSETTLED,

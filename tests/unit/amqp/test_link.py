@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from busway.amqp.connection import EngineSettings
+from busway.amqp.deliveries import IncomingDelivery
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.events import (
     ConnectionEvent,
@@ -15,7 +16,7 @@ from busway.amqp.events import (
     LinkDetached,
     OutcomesArrived,
 )
-from busway.amqp.link import IncomingDelivery, Link
+from busway.amqp.link import Link
 from busway.amqp.performatives import (
     ACCEPTED,
     ROLE_RECEIVER,

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busway.amqp.connection import EngineSettings
+from busway.amqp.deliveries import OutgoingDelivery
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.events import (
     ConnectionEvent,
@@ -18,7 +19,7 @@ from busway.amqp.events import (
     SettlementsAnswered,
     WindowOpened,
 )
-from busway.amqp.link import Link, OutgoingDelivery
+from busway.amqp.link import Link
 from busway.amqp.performatives import (
     ACCEPTED,
     ROLE_RECEIVER,
@@ -324,7 +325,7 @@ def test_any_ranges_decide_what_lies_in_them_once(ranges: list[tuple[int, int, b
                 unsettled.pop(key, None)
         assert {key for key, one in sent.items() if not one.settled} == set(unsettled)
         assert sum(link.unsettled_count() for link in links) == len(unsettled)
-        assert factory.server.sessions[0].unsettled_deliveries() == len(unsettled)
+        assert factory.server.sessions[0].books.unsettled_count() == len(unsettled)
 
 
 def test_a_delivery_is_reported_once_until_it_is_answered() -> None:
@@ -399,7 +400,7 @@ def test_late_outcomes_for_a_link_that_is_gone_are_taken_off_the_books() -> None
     factory.send(Detach(0, True))
     assert factory.send(Disposition(ROLE_RECEIVER, 1, 1, False, Accepted())) == []
     assert factory.send(Disposition(ROLE_RECEIVER, 1, 2, True, Accepted())) == []
-    assert sorted(there.session.unsettled) == [one.delivery_id for one in kept]
+    assert sorted(there.session.books.unsettled) == [one.delivery_id for one in kept]
 
 
 @pytest.mark.parametrize("state", [None, Received(0, 0)])
@@ -428,7 +429,7 @@ def test_outcomes_for_a_link_that_is_gone_are_ignored_and_forgotten() -> None:
         ours.detach()
         pair.pump()
         ours, theirs = pair.receiver(session=session)
-    assert len(theirs.session.unsettled) <= 5
+    assert len(theirs.session.books.unsettled) <= 5
     ours.settle(1, 200, ACCEPTED, settled=False)
     pair.pump()
     assert pair.server_saw(OutcomesArrived) == []

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busway.amqp.connection import EngineSettings
+from busway.amqp.deliveries import IncomingDelivery
 from busway.amqp.events import DeliveriesArrived
-from busway.amqp.link import IncomingDelivery, Link
+from busway.amqp.link import Link
 from busway.amqp.session import Session
 from tests.harness.engine_pair import EnginePair
 from tests.harness.examples import examples_of

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from busway.amqp.connection import EngineSettings
+from busway.amqp.deliveries import IncomingDelivery
 from busway.amqp.events import ConnectionEvent, DeliveriesArrived, LinkAttached, LinkDetached
-from busway.amqp.link import IncomingDelivery, Link
+from busway.amqp.link import Link
 from busway.amqp.performatives import (
     ROLE_SENDER,
     Accepted,
@@ -361,7 +362,9 @@ def written(pair: EnginePair, link: Link) -> tuple[object, ...]:
     session = link.session
     sent = pair.server.bytes_to_send()
     numbers = session.next_delivery_id, session.next_outgoing_id, session.peer_window
-    unsettled = [(key, one.tag, one.settled, one.link is link) for key, one in session.unsettled.items()]
+    unsettled = [
+        (key, one.tag, one.settled, one.link is link) for key, one in session.books.unsettled.items()
+    ]
     return sent, numbers, unsettled, link.credit(), link.unsettled_count(), link.room(), link._delivery_count
 
 

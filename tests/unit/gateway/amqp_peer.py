@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from busway.amqp.connection import Connection, EngineSettings, Role
+from busway.amqp.deliveries import IncomingDelivery
 from busway.amqp.events import (
     ConnectionClosed,
     ConnectionEvent,
@@ -20,7 +21,7 @@ from busway.amqp.events import (
     SaslFinished,
     SettlementsAnswered,
 )
-from busway.amqp.link import IncomingDelivery, Link
+from busway.amqp.link import Link
 from busway.amqp.performatives import Attach, Fields, Properties, Source, Target
 from busway.amqp.sasl import plain_response
 from busway.amqp.sections import DATA, AmqpMessage, decode_message, encode_message

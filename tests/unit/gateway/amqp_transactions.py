@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 from uuid import uuid4
 
-from busway.amqp.link import IncomingDelivery, Link
+from busway.amqp.deliveries import IncomingDelivery
+from busway.amqp.link import Link
 from busway.amqp.performatives import (
     Coordinator,
     Declare,

@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from busway.amqp.link import IncomingDelivery, Link
+from busway.amqp.deliveries import IncomingDelivery
+from busway.amqp.link import Link
 from busway.amqp.performatives import Fields, Source, Target
 from busway.amqp.sections import BATCH_FORMAT, DATA, AmqpMessage, decode_message, encode_message
 from busway.amqp.types import Described, Long, Symbol

@@ -4,9 +4,10 @@ from uuid import UUID
 
 import pytest
 
+from busway.amqp.deliveries import IncomingDelivery
 from busway.amqp.errors import AmqpError
 from busway.amqp.events import CreditDrained, LinkDetached, SettlementsAnswered
-from busway.amqp.link import IncomingDelivery, Link
+from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Modified, Rejected, Released, TransactionalState
 from busway.amqp.sections import AmqpMessage, decode_message
 from busway.amqp.types import Symbol

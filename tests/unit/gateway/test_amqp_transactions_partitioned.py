@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from busway.amqp.link import IncomingDelivery, Link
+from busway.amqp.deliveries import IncomingDelivery
+from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Properties, Rejected, TransactionalState
 from busway.amqp.sections import decode_message
 from busway.amqp.types import Array, Symbol

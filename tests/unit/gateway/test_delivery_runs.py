@@ -271,7 +271,7 @@ deliveries = st.lists(
 
 def books(pair: EnginePair, link: Link) -> tuple[object, ...]:
     session = link.session
-    unsettled = [(key, one.tag) for key, one in session.unsettled.items()]
+    unsettled = [(key, one.tag) for key, one in session.books.unsettled.items()]
     numbers = session.next_delivery_id, session.next_outgoing_id, session.peer_window, session.held_bytes
     return pair.server.bytes_to_send(), unsettled, numbers, link.credit(), link.unsettled_count()
 

@@ -11,7 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from busway.amqp.link import IncomingDelivery, Link
+from busway.amqp.deliveries import IncomingDelivery
+from busway.amqp.link import Link
 from busway.amqp.performatives import Accepted, Properties, Rejected
 from busway.amqp.types import Array, Symbol
 from busway.broker.entity.fragment_choice import fragment_of_key

@@ -23,7 +23,7 @@ and its time runs on (TX-10, TX-23). It returns with a rollback, as it was (TX-9
 from __future__ import annotations
 
 import heapq
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from mypy_extensions import mypyc_attr
 
@@ -31,9 +31,6 @@ from busway.clock import Entropy
 from busway.message.message import PLACE_ACTIVE, PLACE_DEFERRED, Message
 from busway.model.errors import BrokerError
 from busway.store.contract import FragmentIndex
-
-if TYPE_CHECKING:
-    from busway.broker.fragment.lane import Lane
 
 
 class Delivery:
@@ -90,10 +87,7 @@ _LEFTOVERS_MIN: Final = 4_096
 class SessionLock:
     """The lock of a session, which is the lock of all its messages (X-13)."""
 
-    __slots__ = ("deadline", "lane", "locked_until_ms", "session_id", "tokens")
-
-    #: Of its messages: they return there.
-    lane: Lane
+    __slots__ = ("deadline", "locked_until_ms", "session_id", "tokens")
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
@@ -102,6 +96,14 @@ class SessionLock:
         self.deadline = 0.0
         #: Locks that end with this one.
         self.tokens: set[bytes] = set()
+
+    def give_back(self, number: int) -> None:
+        """A message of the session can be had again."""
+        raise NotImplementedError
+
+    def serve(self) -> None:
+        """Its holder gets what was given back."""
+        raise NotImplementedError
 
 
 class Lock:

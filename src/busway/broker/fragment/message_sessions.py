@@ -49,17 +49,23 @@ _LIST_SESSIONS_MAX: Final = 1_000
 class MessageSession(SessionLock):
     """One receiver's claim on one session (X-4)."""
 
-    __slots__ = ("_sessions", "is_open", "receiver", "state_bytes", "timer")
+    __slots__ = ("_sessions", "is_open", "lane", "receiver", "state_bytes", "timer")
 
     def __init__(self, sessions: MessageSessions, session_id: str, receiver: Receiver) -> None:
         super().__init__(session_id)
         self._sessions = sessions
         self.receiver = receiver
-        self.lane = sessions.new_lane(self)
+        self.lane: Lane = sessions.new_lane(self)
         self.timer: Timer | None = None
         self.is_open = True
         #: Size of its state in the store; None until it was looked at.
         self.state_bytes: int | None = None
+
+    def give_back(self, number: int) -> None:
+        self.lane.window.give_number_back(number)
+
+    def serve(self) -> None:
+        self.lane.serve()
 
     def close(self) -> None:
         """Frees the lock at once; unsettled messages return without a count (X-11). Idempotent."""

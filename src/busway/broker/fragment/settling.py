@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from busway.broker.fragment.journal import UNKNOWN
-from busway.broker.fragment.lane import Lane
 from busway.broker.fragment.locks import Lock, SessionLock
 from busway.broker.fragment.message_states import (
     EXPIRED,
@@ -59,10 +58,11 @@ class Outcomes:
     __slots__ = (
         "_first_changes",
         "_first_settlement",
+        "_gives_back",
         "_header_bytes_max",
         "_lane",
-        "_lanes",
         "_now_ms",
+        "_sessions",
         "_settings",
         "_write",
         "has_written",
@@ -76,7 +76,9 @@ class Outcomes:
         #: Where a message lies that is in no session.
         self._lane = fragment.lane
         self._now_ms = fragment.runtime.clock.wall_ms()
-        self._lanes: dict[Lane, None] = {}
+        #: What messages have returned to.
+        self._gives_back = False
+        self._sessions: dict[SessionLock, None] = {}
         #: The settlement that was checked last, and what it makes of a message without earlier changes, as most are.
         self._first_settlement: Settlement | None = None
         self._first_changes: bytes | None = None
@@ -131,8 +133,10 @@ class Outcomes:
 
     def serve(self) -> None:
         """After the write has joined: whoever waits for what came back is served."""
-        for lane in self._lanes:
-            lane.serve()
+        if self._gives_back:
+            self._lane.serve()
+        for session in self._sessions:
+            session.serve()
 
     def _apply(
         self, lock: Lock, happened: MessageInput, changed: bytes | None, properties: dict[str, object] | None
@@ -143,9 +147,13 @@ class Outcomes:
         if self._write.end(step, lock, changed, properties):
             self.has_written = True
         if step.after is MessageState.ACTIVE:
-            lane = self._lane if lock.session is None else lock.session.lane
-            lane.window.give_number_back(lock.number)
-            self._lanes[lane] = None
+            session = lock.session
+            if session is None:
+                self._lane.window.give_number_back(lock.number)
+                self._gives_back = True
+            else:
+                session.give_back(lock.number)
+                self._sessions[session] = None
 
 
 def checked_changes(

@@ -42,8 +42,9 @@ from busway.rules.printed import printed
 from busway.rules.rule import FilterError, RuleSyntaxError, SqlFilter, shown
 
 if TYPE_CHECKING:
+    from busway.amqp.deliveries import IncomingDelivery, OutgoingDelivery
     from busway.amqp.errors import AmqpError
-    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.link import Link
     from busway.amqp.performatives import Source
     from busway.broker.fragment.outlet import Outlet
     from busway.broker.namespace.namespace import Queue

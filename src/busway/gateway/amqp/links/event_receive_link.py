@@ -25,7 +25,8 @@ from busway.model.errors import BrokerError
 from busway.streams.cursor import Cursor, EventReader
 
 if TYPE_CHECKING:
-    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.deliveries import IncomingDelivery, OutgoingDelivery
+    from busway.amqp.link import Link
     from busway.clock import Clock
     from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import Alarm, LinkHost

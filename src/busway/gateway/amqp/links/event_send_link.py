@@ -27,7 +27,8 @@ from busway.streams.event_hub import put_publisher
 from busway.streams.key_hash import PartitionIndex
 
 if TYPE_CHECKING:
-    from busway.amqp.link import IncomingDelivery, Link
+    from busway.amqp.deliveries import IncomingDelivery
+    from busway.amqp.link import Link
     from busway.amqp.transfer_runs import ArrivedRun
     from busway.gateway.amqp.links.addresses import EventAddress, LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost

@@ -10,8 +10,9 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from busway.amqp.deliveries import IncomingDelivery, OutgoingDelivery
     from busway.amqp.errors import AmqpError
-    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.link import Link
     from busway.amqp.transfer_runs import ArrivedRun
     from busway.broker.namespace.namespace import SendVia
     from busway.broker.transaction.transactions import Transactions

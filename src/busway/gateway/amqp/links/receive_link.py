@@ -65,7 +65,8 @@ from busway.model.errors import (
 from busway.model.settlement import Settlement, Verb
 
 if TYPE_CHECKING:
-    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.deliveries import IncomingDelivery, OutgoingDelivery
+    from busway.amqp.link import Link
     from busway.broker.fragment.outlet import MessageSession, Outlet
     from busway.broker.namespace.namespace import Queue
     from busway.broker.transaction.transactions import Transaction

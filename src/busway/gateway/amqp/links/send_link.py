@@ -57,7 +57,8 @@ from busway.model.limits import Limits
 from busway.model.settlement import SendReport
 
 if TYPE_CHECKING:
-    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.deliveries import IncomingDelivery, OutgoingDelivery
+    from busway.amqp.link import Link
     from busway.amqp.transfer_runs import ArrivedRun
     from busway.broker.namespace.namespace import Queue, Topic
     from busway.broker.transaction.transactions import Transaction

@@ -20,7 +20,8 @@ from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 from busway.amqp.decode import DecodeError
-from busway.amqp.performatives import ACCEPTED, Rejected, TransactionalState, shortened_state
+from busway.amqp.deliveries import shortened_state
+from busway.amqp.performatives import ACCEPTED, Rejected, TransactionalState
 from busway.amqp.sections import AmqpMessage, decode_message, encode_message
 from busway.event_loop import Steps, shown
 from busway.gateway.amqp.error_conditions import amqp_error, undecodable
@@ -28,7 +29,8 @@ from busway.gateway.amqp.links.addresses import text_of
 from busway.model.errors import ServerBusy
 
 if TYPE_CHECKING:
-    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.deliveries import IncomingDelivery, OutgoingDelivery
+    from busway.amqp.link import Link
     from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost
 

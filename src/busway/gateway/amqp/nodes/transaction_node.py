@@ -20,7 +20,8 @@ from busway.gateway.amqp.links.addresses import SessionUse
 from busway.model.errors import BrokerError, NotImplementedByServer, QuotaExceeded, StoreOutcomeUnknown
 
 if TYPE_CHECKING:
-    from busway.amqp.link import IncomingDelivery, Link, OutgoingDelivery
+    from busway.amqp.deliveries import IncomingDelivery, OutgoingDelivery
+    from busway.amqp.link import Link
     from busway.gateway.amqp.links.addresses import LinkNode
     from busway.gateway.amqp.links.link_host import LinkHost
     from busway.model.flow import FlowCounts
