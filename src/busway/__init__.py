@@ -1,11 +1,13 @@
 """Busway: a message bus you run yourself, wire-compatible with Azure Service Bus and Event Hubs.
 
 cli            the command line; one file per verb family
-server         assembly: options → data directory → stores → namespace → gateways → listener; where the bus is to be
-               found
+server         assembly: options → data directory → the bus → listener; where the bus is to be found
+sharing        a server that shares its stores with others: an owner, which serves the bus, or a standby
+served_bus     a bus while it is served: stores → namespace → event hubs → gateways
 config         the emulator's Config.json and our superset of it
 data_directory serve_options
 gateway        AMQP and HTTP on one port; wire names ↔ the broker's words
+cluster        several servers on the same stores in PostgreSQL: who has them
 signals        what the outside learns of a running server: figures
 streams        event hubs: partitions as logs, positions, readers, retention, capture
 broker         namespace, queues, fragments: everything that is decided

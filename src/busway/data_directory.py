@@ -2,6 +2,7 @@
 
 lock          held by the one server that uses the directory
 root.key      the key of RootManageSharedAccessKey, owner only
+node.json     the node's name, and what the last server here was as a node
 server.json   where the last server listened; what `busway connection-string` reads
 tls/          the certificate authority and the server's certificate
 stores/       one file per store
@@ -12,12 +13,21 @@ busway.log    what the server logs, when its configuration file asks for that
 import fcntl
 import json
 import os
+import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
 
 class DataDirectoryError(Exception):
     """The data directory cannot be used; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class NodeIdentity:
+    node: str
+    #: Of the last server here, which is certainly over; empty when that is not certain.
+    last_life: bytes
 
 
 class DataDirectory:
@@ -71,6 +81,26 @@ class DataDirectory:
             self._lock.close()
             self._lock = None
 
+    def begin_life(self, node: str | None, life: bytes) -> NodeIdentity:
+        """Notes who this server is among others: by the name it was given, else by that of the last one here, else by
+        the machine's and something that no other directory has.
+
+        We hold the lock of this directory. So whoever held it before us on this machine, since its last start, is
+        dead: if the note was written there. A copy of the directory has another lock, and tells nothing."""
+        assert self._lock is not None, "the directory is acquired first"
+        file = self.path / "node.json"
+        stat = os.fstat(self._lock.fileno())
+        place = [_boot_id(), stat.st_dev, stat.st_ino]
+        try:
+            noted = json.loads(file.read_text())
+            last = bytes.fromhex(noted["life"]) if noted["place"] == place and place[0] else b""
+            name = str(noted["node"])
+        except (OSError, ValueError, KeyError, TypeError):
+            last, name = b"", ""
+        name = node or name or f"{socket.gethostname()[:40]}-{life[:2].hex()}"
+        write_private(file, json.dumps({"node": name, "life": life.hex(), "place": place}) + "\n")
+        return NodeIdentity(name, last)
+
     def read_root_key(self) -> str | None:
         file = self.path / "root.key"
         return file.read_text().strip() if file.exists() else None
@@ -105,3 +135,11 @@ def write_private(path: Path, text: str) -> None:
 
 def _open_private(path: Path, mode: str) -> IO[str]:
     return open(path, mode, opener=lambda name, flags: os.open(name, flags, 0o600))
+
+
+def _boot_id() -> str:
+    """Of this machine since it was started; empty where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""

@@ -34,6 +34,9 @@ STAGING_BYTES_MAX: Final = 1 << 44
 STAGING_HOURS_MAX: Final = 24 * 365
 JOURNAL_SECONDS_MAX: Final = 3_600
 JOURNAL_DAYS_MAX: Final = 36_500
+LEASE_S_MIN: Final = 1
+LEASE_S_MAX: Final = 60
+_NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 LOG_FORMATS: Final = ("text", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 #: Keys of a configuration file's `Server` section: an option in PascalCase.
@@ -74,6 +77,8 @@ class ServeOptions:
     dev_key: bool = False  # accept the emulator's placeholder key, loopback only
     allow_reset: bool = False  # whoever may Manage may make the bus as new, loopback only
     stop_at_eof: bool = False  # the server ends with its standard input
+    node: str | None = None  # its name among servers that share stores; None: one is drawn, and kept
+    lease: int = 2  # seconds after which the stores of a silent node are taken
     ready_file: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
@@ -114,6 +119,7 @@ class ServeOptions:
         _check_tls(self)
         _check_log(self)
         _check_journal(self)
+        _check_node(self)
         if self.dev_key and not self.is_loopback:
             raise WrongOptions(
                 "--dev-key is a key that everybody knows: it works on a loopback address only."
@@ -219,6 +225,24 @@ def _check_stores(options: ServeOptions) -> None:
             )
         places.add(url.place)
         names.add(url.name)
+
+
+def _check_node(options: ServeOptions) -> None:
+    if not LEASE_S_MIN <= options.lease <= LEASE_S_MAX:
+        raise WrongOptions(
+            f"--lease must be between {LEASE_S_MIN} and {LEASE_S_MAX} seconds, not {options.lease}."
+        )
+    if options.node is None:
+        return
+    if not _NODE.fullmatch(options.node):
+        raise WrongOptions(
+            "--node must be a name of at most 64 letters, digits, and . _ or - behind the first, such as east-1."
+        )
+    if not options.store_urls or not all(_read_address(each) is not None for each in options.store_urls):
+        raise WrongOptions(
+            "--node is for servers that share stores in PostgreSQL: a store in a file belongs to one server, on one"
+            " machine. Give --store postgresql://… and no other store."
+        )
 
 
 def _check_journal(options: ServeOptions) -> None:

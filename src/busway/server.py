@@ -1,6 +1,8 @@
 """Assembly: what a server is made of, in the order it is put together. Nothing is decided here.
 
-data directory → stores → namespace → config → certificates → gateways → listener → ready file
+data directory → stores → namespace → config → gateways (`served_bus`) → certificates → listener → ready file
+
+Where servers share their stores the listener comes first, and the bus when the stores are our own (`sharing`).
 
 An `Announcement` is where a bus is to be found: connection string, console address, and the files that repeat
 them. Beyond loopback the official SDKs look at port 5671 for AMQP and at 443 for HTTPS, whatever the endpoint
@@ -14,7 +16,6 @@ import asyncio
 import contextlib
 import ctypes
 import gc
-import hmac
 import json
 import logging
 import os
@@ -23,41 +24,32 @@ import signal
 import socket
 import struct
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Final
 
-from busway.broker.namespace.namespace import Namespace
 from busway.client.connection_string import compose
 from busway.clock import Clock, Entropy
 from busway.data_directory import DataDirectory, write_private
-from busway.event_loop import Ticker
 from busway.gateway import listener
-from busway.gateway.amqp.gateway import AmqpGateway, AmqpProtocol
-from busway.gateway.amqp.message_mapping import PayloadCodec
 from busway.gateway.certificates import dns_names, ensure_certificates, server_context
-from busway.gateway.connection_budget import ConnectionBudget
-from busway.gateway.http.entrance import Entrance
+from busway.gateway.doorway import Doorway
 from busway.log_lines import log_to_stream, prepare
 from busway.model.descriptions import ROOT_RULE_NAME
 from busway.model.limits import Limits
-from busway.safekeeping.backup import Backups
 from busway.serve_options import ServeOptions
-from busway.signals.measured_process import MeasuredProcess, StallMeter
-from busway.staging.stagings import Stagings
-from busway.store.contract import Store
-from busway.store.postgres.url import is_postgres, parse
-from busway.store.sqlite.store import SqliteStore
-from busway.streams.event_hubs import EventHubs
+from busway.served_bus import ServedBus, limits_of
+from busway.served_bus import ServerFailed as ServerFailed
+from busway.signals.measured_process import StallMeter
+from busway.store.postgres.url import is_postgres
 
 if TYPE_CHECKING:
+    from busway.cluster.cluster_node import ClusterNode
     from busway.config.config import Config
-    from busway.gateway.http.app import HttpGateway
-    from busway.journal.feed import Feed
+    from busway.sharing import Sharing
 
 AMQPS_PORT: Final = 5671
 HTTPS_PORT: Final = 443
@@ -147,9 +139,6 @@ def _absolute(path: Path | None) -> str | None:
 
 _log = logging.getLogger("busway.server")
 
-STORES_DEFAULT: Final = 4
-#: Of a new data directory whose configuration file names none.
-NAMESPACE_DEFAULT: Final = "busway"
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
 #: Of memory that is free at the end of a heap so much is kept; and only larger pieces are mapped by themselves, and
 #: given back as soon as they are free.
@@ -165,10 +154,6 @@ _CALL_NUMBERS: Final = {"x86_64": 314, "aarch64": 274}
 #: size, policy, flags, nice, priority, runtime, deadline, period
 _ATTRIBUTES: Final = struct.Struct("=IIQiIQQQ")
 _ORDINARY: Final = 0
-
-
-class ServerFailed(Exception):
-    """The server cannot start; the text is one sentence for the user."""
 
 
 def serve(options: ServeOptions, config: Config | None = None) -> None:
@@ -241,9 +226,7 @@ async def _serve(options: ServeOptions, config: Config | None) -> None:
         Thread(target=_wait_for_end_of_input, args=(loop, stopping), daemon=True).start()
     async with contextlib.AsyncExitStack() as stack:
         await server.start(stack)
-        server.announce()
-        _freeze_what_is_there()
-        await stopping.wait()
+        await server.run(stopping)
         _log.info("stopping")
 
 
@@ -264,73 +247,87 @@ class Server:
         self._clock = Clock()
         self._entropy = Entropy()
         self._directory = DataDirectory(options.data)
-        self._root_key = ""
         self._host = options.host
         self._port = 0
         self._https_port: int | None = None
         self._ca_file: Path | None = None
-        self._journal: Feed | None = None
-        self._stagings: Stagings | None = None
         self._stalls = StallMeter()
-        self._backups: Backups | None = None
+        self.bus: ServedBus | None = None
+        self._doorway = Doorway()
+        #: Where servers share their stores.
+        self._sharing: Sharing | None = None
+        self._is_stopping = False
 
     async def start(self, stack: contextlib.AsyncExitStack) -> None:
+        """The bus is served then; where servers share their stores, it has come as far as to wait for them."""
         options = self._options
         self._directory.acquire()
         stack.callback(self._directory.release)
-        config, self._config = self._config, None  # it may be large
-        limits = _limits(options)
-        if options.config is not None and (config is None or limits != Limits()):
-            from busway.config.config import read_config  # for those who have such a file
-
-            config = read_config(options.config, limits)
+        config = self.read_config()
         if config is not None and "File" in config.log_types:
             self._log_to_file(stack)
-        name = None if config is None else config.namespace_name
-        namespace, hubs = await self._open_namespace(stack, name or NAMESPACE_DEFAULT)
-        if config is not None:
-            from busway.config.definition import apply_config  # as above
-
-            await apply_config(config, namespace, hubs)
-        budget = ConnectionBudget(options.connections_bytes_max)
-        amqp = AmqpGateway(namespace, self._clock, self._entropy, hubs=hubs, budget=budget)
-        http = Entrance(lambda: self._http_gateway(namespace, hubs, amqp))
-        stack.push_async_callback(amqp.close)
-        stack.push_async_callback(http.close)
         self._stalls.start()
         stack.callback(self._stalls.stop)
-        await self._listen(stack, amqp, http)
+        if any(is_postgres(address) for address in options.store_urls):
+            await self._share(stack)
+            return
+        bus = self.bus = self.new_bus()
+        await bus.start(stack, config)
+        self._doorway.open(bus.amqp, bus.http)
+        await self._listen(stack)
 
-    def _http_gateway(self, namespace: Namespace, hubs: EventHubs, amqp: AmqpGateway) -> HttpGateway:
-        # Imported here, because most of the cost of a start would be these: the entrance has loaded them.
-        from busway.gateway.http.app import HttpGateway, HttpSettings
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Serves until then."""
+        if self._sharing is not None:
+            await self._sharing.run(stopping)
+        else:
+            self.announce()
+            await stopping.wait()
+        self._is_stopping = True
 
-        return HttpGateway(
-            namespace,
+    def read_config(self) -> Config | None:
+        """What was read already, if it was, and only once: it may be large."""
+        options = self._options
+        config, self._config = self._config, None
+        if options.config is not None and (config is None or limits_of(options) != Limits()):
+            from busway.config.config import read_config  # for those who have such a file
+
+            return read_config(options.config, limits_of(options))
+        return config
+
+    def new_bus(self, node: ClusterNode | None = None) -> ServedBus:
+        return ServedBus(
+            self._options,
+            self._directory,
             self._clock,
             self._entropy,
-            amqp.connect,
-            PayloadCodec(self._entropy),
-            HttpSettings.for_host(self._options.host, self._options.is_loopback),
-            hubs,
-            MeasuredProcess(self._journal, self._stalls, amqp.shared.budget, self._stagings),
-            amqp.shared.budget,
-            self._stagings,
-            self._options.bulk_bytes_max,
-            partial(self._make_new, namespace, hubs) if self._options.allow_reset else None,
-            self._backups,
+            self._stalls,
+            self.readiness,
+            node,
         )
 
-    async def _make_new(self, namespace: Namespace, hubs: EventHubs) -> None:
-        """With what the configuration file describes, as at a first start."""
+    def readiness(self) -> str:
+        """`ready`, or why a balancer should send nobody here."""
+        if self._is_stopping:
+            return "stopping"
+        return "ready" if self._sharing is None else self._sharing.readiness()
 
-        await namespace.reset()
-        if self._options.config is not None:
-            from busway.config.config import read_config
-            from busway.config.definition import apply_config
-
-            config = await asyncio.to_thread(read_config, self._options.config, _limits(self._options))
-            await apply_config(config, namespace, hubs)
+    async def _share(self, stack: contextlib.AsyncExitStack) -> None:
+        """With other servers on the same databases. It listens at once, so that balancers can ask."""
+        try:
+            # For those who have one: psycopg need not be there.
+            from busway.sharing import Sharing
+        except ImportError as error:
+            raise ServerFailed(
+                f"Stores in PostgreSQL need psycopg: pip install 'busway[postgres]' ({error})."
+            ) from error
+        sharing = self._sharing = Sharing(
+            self._options, self._directory, self._clock, self._entropy, self._doorway, self
+        )
+        stack.push_async_callback(self._doorway.close)
+        await self._listen(stack)
+        self._announcement("").record(self._directory)
+        await sharing.enter(stack, f"{self._host}:{self._port}")
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
         """Besides the terminal; the oldest lines go when it has grown."""
@@ -342,126 +339,13 @@ class Server:
         stack.callback(handler.close)
         stack.callback(logging.getLogger().removeHandler, handler)
 
-    async def _open_namespace(
-        self, stack: contextlib.AsyncExitStack, name: str
-    ) -> tuple[Namespace, EventHubs]:
-        options = self._options
-        given = _key_of(options.key_file) if options.key_file is not None else None
-        stores = self._stores()
-        namespace = Namespace(
-            name,
-            stores,
-            self._clock,
-            self._entropy,
-            _limits(options),
-            root_key=given,
-            accepts_development_key=options.dev_key,
-        )
-        capture_folder = options.capture or self._directory.capture
-        hubs = EventHubs(namespace, self._clock, self._entropy, capture_folder)
-        self._stagings = Stagings(namespace, hubs, PayloadCodec(self._entropy))
-        self._start_journal(stack, namespace)
-        await namespace.open()
-        stack.push_async_callback(namespace.close)
-        self._backups = Backups(stores, self._directory, self._clock)
-        stack.push_async_callback(self._backups.close)
-        self._root_key = namespace.access.root_key
-        if given is None:
-            self._directory.write_root_key(self._root_key)
-        stack.callback(namespace.access.watch(lambda: self._note_root_key(namespace.access.root_key)))
-        ticker = Ticker(namespace, self._clock)
-        ticker.start()
-        stack.callback(ticker.stop)
-        return namespace, hubs
-
-    def _start_journal(self, stack: contextlib.AsyncExitStack, namespace: Namespace) -> None:
-        """Before the namespace opens; it ends after it, so the last commits are in it."""
-        options = self._options
-        if options.journal is None:
-            return
-        # For those who want one: it brings multiprocessing along.
-        from busway.journal.feed import Feed, JournalUnavailable, check
-        from busway.journal.writer import WriterSettings
-
-        try:
-            check(options.journal)
-        except JournalUnavailable as error:
-            raise ServerFailed(str(error)) from error
-        settings = WriterSettings(
-            str(options.journal.absolute()),
-            file_s=options.journal_seconds,
-            keep_days=options.journal_keep_days,
-        )
-        self._journal = Feed(settings, self._clock)
-        self._journal.start()
-        stack.push_async_callback(self._journal.stop)
-        namespace.runtime.journal = self._journal.recorder
-
-    def _note_root_key(self, key: str) -> None:
-        """The root rule's key may have been rotated: `busway connection-string` must follow."""
-        if hmac.compare_digest(key.encode(), self._root_key.encode()):
-            return
-        self._root_key = key
-        if self._options.key_file is not None:
-            _log.warning(
-                "the key of %s was changed, but %s still holds the old one: it will count again at the next start",
-                ROOT_RULE_NAME,
-                self._options.key_file,
-            )
-            return
-        try:
-            self._directory.write_root_key(key)
-        except OSError as error:
-            _log.error("the new key of %s could not be written to root.key: %s", ROOT_RULE_NAME, error)
-
-    def _stores(self) -> list[Store]:
-        """Files in the data directory, or what was asked for; the namespace compares them with the recorded list."""
-        if self._options.store_urls:
-            return self._stores_at(self._options.store_urls)
-        known = len(list(self._directory.stores.glob("store-*.db")))
-        count = self._options.stores or known or STORES_DEFAULT
-        return [self._store(f"store-{number}", self._directory.stores) for number in range(count)]
-
-    def _stores_at(self, addresses: Sequence[str]) -> list[Store]:
-        stores: list[Store] = []
-        files = 0
-        for address in addresses:
-            scheme, _, rest = address.partition(":")
-            if is_postgres(address):
-                stores += self._stores_of_database(address)
-            elif scheme == "sqlite" and rest:
-                stores.append(SqliteStore(f"store-{files}", Path(rest.removeprefix("//")), self._clock))
-                files += 1
-            else:
-                # No more of it is shown: it may hold a password.
-                kind = f" begins with {scheme!r}, which" if scheme.isalpha() and rest else ""
-                raise ServerFailed(
-                    f"The address of a store{kind} is not known: there are sqlite:PATH and postgresql://HOST/DATABASE."
-                )
-        return stores
-
-    def _stores_of_database(self, address: str) -> list[Store]:
-        try:
-            # For those who have one: psycopg need not be there.
-            from busway.store.postgres.database import PostgresDatabase
-            from busway.store.postgres.store import PostgresStore
-        except ImportError as error:
-            raise ServerFailed(
-                f"Stores in PostgreSQL need psycopg: pip install 'busway[postgres]' ({error})."
-            ) from error
-        database = PostgresDatabase(parse(address), self._clock, self._entropy)
-        return [PostgresStore(database, number, self._clock) for number in range(database.url.stores)]
-
-    def _store(self, name: str, folder: Path) -> SqliteStore:
-        return SqliteStore(name, folder / f"{name}.db", self._clock)
-
-    async def _listen(self, stack: contextlib.AsyncExitStack, amqp: AmqpGateway, http: Entrance) -> None:
+    async def _listen(self, stack: contextlib.AsyncExitStack) -> None:
         options = self._options
         certificate, key = options.tls_cert, options.tls_key
         if certificate is None or key is None:
             files = ensure_certificates(self._directory.tls, self._clock, self._entropy, [options.host])
             certificate, key, self._ca_file = files.server, files.server_key, files.ca
-        ports = listener.Listener(lambda: AmqpProtocol(amqp), http.protocol, server_context(certificate, key))
+        ports = listener.Listener(self._doorway.amqp, self._doorway.http, server_context(certificate, key))
         stack.push_async_callback(ports.close)
         if options.is_loopback:
             self._port = await ports.start(options.host, options.port)
@@ -473,39 +357,28 @@ class Server:
         self._https_port = await ports.start(options.host, https_port, listener.EVERYTHING_OVER_TLS)
 
     def announce(self) -> None:
-        """Tells where the bus is: ready file, server.json for the other verbs, and the terminal."""
-        options = self._options
-        told = Announcement(
-            host=self._host,
-            port=self._port,
-            root_key=self._root_key,
-            is_loopback=options.is_loopback,
-            https_port=self._https_port,
-            ca_file=self._ca_file,
-            key_file=options.key_file,
-        )
+        """The bus is served: tells where, in the ready file, in server.json for other verbs, and on the terminal."""
+        assert self.bus is not None, "it is served"
+        told = self._announcement(self.bus.root_key)
         told.record(self._directory)
         print(f"connection string: {told.shown}\nconsole:           {told.console_url}", flush=True)
-        if options.ready_file is not None:
-            told.write_ready_file(options.ready_file)
+        if self._options.ready_file is not None:
+            told.write_ready_file(self._options.ready_file)
+        _freeze_what_is_there()
 
+    def withdraw(self) -> None:
+        """It is not served here any more."""
+        self.bus = None
+        if self._options.ready_file is not None:
+            self._options.ready_file.unlink(missing_ok=True)
 
-def _key_of(file: Path) -> str:
-    try:
-        key = file.read_text().strip()
-    except OSError as error:
-        raise ServerFailed(f"The key file {file} cannot be read: {error.strerror}.") from error
-    if len(key) < 32:
-        raise ServerFailed(f"The key in {file} is too short: 32 characters or more make a key.")
-    return key
-
-
-def _limits(options: ServeOptions) -> Limits:
-    return Limits(
-        partition_count=options.partition_count,
-        namespace_partitions=options.namespace_partitions,
-        fetch_bytes_max=options.fetch_bytes_max,
-        publish_copies_max=options.publish_copies_max,
-        staging_bytes_max=options.staging_bytes_max,
-        staging_s=options.staging_hours * 3600.0,
-    )
+    def _announcement(self, root_key: str) -> Announcement:
+        return Announcement(
+            host=self._host,
+            port=self._port,
+            root_key=root_key,
+            is_loopback=self._options.is_loopback,
+            https_port=self._https_port,
+            ca_file=self._ca_file,
+            key_file=self._options.key_file,
+        )

@@ -17,6 +17,7 @@ import apsw
 from busway.broker.namespace.namespace import Namespace
 from busway.model.descriptions import ALL_RIGHTS, LISTEN, MANAGE, ROOT_RULE_NAME, SEND, AuthorizationRule
 from busway.serve_options import ServeOptions
+from busway.served_bus import ServedBus
 from busway.server import Server, slow_the_collector
 from busway.streams.event_hubs import EventHubs
 from tests.harness.turn_meter import TurnMeter
@@ -37,19 +38,6 @@ _STORES_REST_S_MAX = 10.0
 _IDLE_S = 0.0005
 
 
-class _MeasuredServer(Server):
-    """Shows what it is made of."""
-
-    namespace: Namespace
-    hubs: EventHubs
-
-    async def _open_namespace(
-        self, stack: contextlib.AsyncExitStack, name: str
-    ) -> tuple[Namespace, EventHubs]:
-        self.namespace, self.hubs = await super()._open_namespace(stack, name)
-        return self.namespace, self.hubs
-
-
 class World:
     """`with World(folder) as world:`"""
 
@@ -57,23 +45,28 @@ class World:
         self.meter = TurnMeter()
         self.loop = asyncio.SelectorEventLoop(self.meter.selector)
         self._thread = threading.Thread(target=self._serve, name="the server's loop", daemon=True)
-        self._server = _MeasuredServer(ServeOptions(data=folder / "data", port=0, stores=2))
+        self._server = Server(ServeOptions(data=folder / "data", port=0, stores=2))
         self._stack = contextlib.AsyncExitStack()
         #: Instructions that SQLite's machine has run, in tens.
         self.sql_steps = 0
 
     @property
+    def _bus(self) -> ServedBus:
+        assert self._server.bus is not None
+        return self._server.bus
+
+    @property
     def namespace(self) -> Namespace:
-        return self._server.namespace
+        return self._bus.namespace
 
     @property
     def hubs(self) -> EventHubs:
-        return self._server.hubs
+        return self._bus.hubs
 
     @property
     def is_copying(self) -> bool:
         """A backup is under way."""
-        backups = self._server._backups
+        backups = self._bus.backups
         return backups is not None and backups.told()["state"] == "copying"
 
     @property

@@ -1,18 +1,45 @@
-"""Two servers on one database: the later one has it, the earlier one says so and lets go."""
+"""Servers on one database: one owns the stores and serves, the others wait, and one of them takes over.
+
+Times are measured from the outside, by asking both nodes every few milliseconds whether they are ready.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
+import psycopg
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
+from tests.fault.test_refused_starts import refusal
+from tests.harness.postgres_server import PostgresServer
 from tests.harness.running_server import BUSWAY, RunningServer
 
 pytestmark = [pytest.mark.fault, pytest.mark.sdk]
+
+#: What the promise says; a loaded machine gets some more, and what it took is printed.
+KILLED_S, STOPPED_S = 3.0, 0.7
+GRACE_S = 4.0
+
+
+@contextmanager
+def pair(folder: Path, url: str, *arguments: str) -> Iterator[tuple[RunningServer, RunningServer]]:
+    """An owner with a queue, and its standby."""
+    given = ("--store", f"{url}?stores=4&name=east", *arguments)
+    with ExitStack() as stack:
+        owner = stack.enter_context(RunningServer(folder / "east-1", *given, "--node", "east-1"))
+        do(owner, "queue", "create", "orders", "--lock-duration", "PT5M")
+        standby = RunningServer(folder / "east-2", *given, "--node", "east-2")
+        stack.callback(lambda: standby.is_running and standby.kill())
+        standby.start_standby()
+        yield owner, standby
 
 
 def do(server: RunningServer, *arguments: str) -> str:
@@ -20,17 +47,24 @@ def do(server: RunningServer, *arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def stores(server: RunningServer) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = json.loads(do(server, "stores", "--json"))
-    return found
+def is_ready(server: RunningServer) -> bool:
+    return server.asked("ready")[0] == 200
 
 
-def send(server: RunningServer, body: str) -> None:
+def passed_until(condition: Callable[[], bool], seconds_max: float) -> float:
+    begun = time.monotonic()
+    while not condition():
+        assert time.monotonic() - begun < seconds_max, "it does not come to pass"
+        time.sleep(0.01)
+    return time.monotonic() - begun
+
+
+def send(server: RunningServer, *bodies: str) -> None:
     with (
         ServiceBusClient.from_connection_string(server.connection_string, retry_total=0) as client,
         client.get_queue_sender("orders") as sender,
     ):
-        sender.send_messages(ServiceBusMessage(body))
+        sender.send_messages([ServiceBusMessage(body) for body in bodies])
 
 
 def receive(server: RunningServer, count: int) -> list[tuple[int | None, str]]:
@@ -46,45 +80,169 @@ def receive(server: RunningServer, count: int) -> list[tuple[int | None, str]]:
         return found
 
 
-def test_a_second_server_takes_the_stores_and_the_first_one_lets_go(
+def test_a_standby_waits_and_says_for_whom(postgres_url: str, tmp_path: Path) -> None:
+    """S-1: it takes nothing; it lives, is not ready, and has figures; who speaks AMQP is let go."""
+    with pair(tmp_path, postgres_url) as (owner, standby):
+        send(owner, "one")
+        assert standby.asked("health") == (200, '{"status": "healthy"}')
+        status, said = standby.asked("ready")
+        assert (status, json.loads(said)["status"]) == (503, "standby")
+        assert f"the node east-1 at 127.0.0.1:{owner.port}" in said
+        assert "busway_store_owned 0.0" in standby.asked("metrics")[1]
+        assert standby.asked("orders/messages/head")[0] == 503
+        client = owner.connection_string.replace(str(owner.port), str(standby.port))
+        with (
+            ServiceBusClient.from_connection_string(client, retry_total=0) as lost,
+            pytest.raises(ServiceBusError),
+            lost.get_queue_sender("orders") as sender,
+        ):
+            sender.send_messages(ServiceBusMessage("nobody is there"))
+        assert owner.asked("ready") == (200, '{"status":"ready"}')
+        figures = owner.asked("metrics")[1]
+        assert "busway_store_owned 4.0" in figures
+        assert 'busway_store_moves_total{reason="free"} 4.0' in figures
+        assert receive(owner, 1) == [(1, "one")]
+        nodes = {node["name"]: node for node in json.loads(do(owner, "nodes", "--json"))}
+        assert [(name, node["state"], node["stores"]) for name, node in nodes.items()] == [
+            ("east-1", "owner", 4),
+            ("east-2", "standby", 0),
+        ]
+
+
+def test_a_killed_owner_is_replaced_within_three_seconds(postgres_url: str, tmp_path: Path) -> None:
+    """S-1: what it acknowledged is there, no number is given twice, and it comes back as a standby."""
+    with pair(tmp_path, postgres_url) as (owner, standby):
+        send(owner, "one", "two")
+        for round_ in range(3):
+            owner.kill()
+            passed = passed_until(partial(is_ready, standby), KILLED_S + GRACE_S)
+            print(f"killed: {passed:.2f} s without service")
+            standby.wait_until_served()
+            send(standby, f"round {round_}")
+            owner.start_standby()
+            owner, standby = standby, owner
+        found = receive(owner, 5)
+        assert found == [(1, "one"), (2, "two"), (3, "round 0"), (4, "round 1"), (5, "round 2")]
+
+
+def test_an_owner_that_stops_leaves_its_stores_at_once(postgres_url: str, tmp_path: Path) -> None:
+    """S-1: nobody waits for a lease."""
+    with pair(tmp_path, postgres_url) as (owner, standby):
+        send(owner, "one")
+        for _ in range(3):
+            begun = time.monotonic()
+            assert owner.stop() == 0
+            passed_until(partial(is_ready, standby), STOPPED_S + GRACE_S)
+            print(f"stopped: {time.monotonic() - begun:.2f} s from SIGTERM until the other one is ready")
+            standby.wait_until_served()
+            owner.start_standby()
+            owner, standby = standby, owner
+        assert receive(owner, 1) == [(1, "one")]
+
+
+def test_an_owner_that_stands_still_for_a_second_keeps_everything(postgres_url: str, tmp_path: Path) -> None:
+    """S-1, R-17: locks among it."""
+    with pair(tmp_path, postgres_url) as (owner, standby):
+        send(owner, "one")
+        with (
+            ServiceBusClient.from_connection_string(owner.connection_string) as client,
+            client.get_queue_receiver("orders", max_wait_time=5) as receiver,
+        ):
+            [message] = receiver.receive_messages(1)
+            owner.pause()
+            time.sleep(1.0)
+            owner.resume()
+            receiver.complete_message(message)
+        time.sleep(3.0)
+        assert (is_ready(owner), is_ready(standby)) == (True, False)
+
+
+def test_an_owner_that_stands_still_too_long_is_replaced_and_comes_back_as_a_standby(
     postgres_url: str, tmp_path: Path
 ) -> None:
-    """S-1: what either acknowledged is there, no number is given twice, and the two do not take stores in turns."""
-    given = ("--store", f"{postgres_url}?stores=1&name=east")
-    with RunningServer(tmp_path / "first", *given) as first:
-        do(first, "queue", "create", "orders")
-        send(first, "one")
-        assert [(store["owner"], store["epoch"]) for store in stores(first)] == [("this server", 1)]
-        with RunningServer(tmp_path / "second", *given) as second:
-            send(second, "two")
+    """S-1, R-17: what it had locked is handed out by the other one; its own late settlement is refused, and it hands
+    out nothing."""
+    with pair(tmp_path, postgres_url) as (owner, standby):
+        send(owner, "one", "two")
+        with (
+            ServiceBusClient.from_connection_string(owner.connection_string, retry_total=0) as client,
+            client.get_queue_receiver("orders", max_wait_time=3) as receiver,
+        ):
+            [message] = receiver.receive_messages(1)
+            owner.pause()
+            passed_until(lambda: is_ready(standby), 10.0)
+            standby.wait_until_served()
+            assert receive(standby, 2) == [(1, "one"), (2, "two")]
+            owner.resume()
             with pytest.raises(ServiceBusError):
-                send(first, "lost, and not acknowledged")
-            [seen] = stores(first)
-            assert (seen["state"], seen["owner"]) == ("taken", "another server")
-            for _ in range(3):
-                with pytest.raises(ServiceBusError):
-                    send(first, "refused")
-                send(second, "three")
-            [seen] = stores(second)
-            assert (seen["state"], seen["owner"], seen["epoch"]) == ("open", "this server", 2)
-            bodies = ["one", "two", "three", "three", "three"]
-            assert receive(second, 6) == list(enumerate(bodies, 1))
-        assert "Another server has taken over the store east-0" in first.log.read_text()
-        assert "taken" in do(first, "stores")
+                receiver.complete_message(message)
+            with pytest.raises(ServiceBusError):
+                receiver.receive_messages(1, max_wait_time=2)
+        passed_until(lambda: '"standby"' in owner.asked("ready")[1], 10.0)
+        send(standby, "three")
+        assert receive(standby, 1) == [(3, "three")]
+        assert "The stores of this node are lost" in owner.log.read_text()
+        standby.kill()
+        passed_until(lambda: is_ready(owner), KILLED_S + GRACE_S)
+        send(owner.wait_until_served(), "four")
+        assert receive(owner, 1) == [(4, "four")]
 
 
-def test_a_server_that_lost_its_stores_has_them_again_after_a_restart(
+@pytest.mark.parametrize("still_s", [3.0, 10.0])
+def test_while_the_database_stands_still_no_lease_changes_hands(
+    own_postgres: PostgresServer, tmp_path: Path, still_s: float
+) -> None:
+    """S-1: both nodes are well; the owner is suspended, and goes on with all its locks."""
+    with pair(tmp_path, own_postgres.url()) as (owner, standby):
+        send(owner, "one")
+        with (
+            ServiceBusClient.from_connection_string(owner.connection_string) as client,
+            client.get_queue_receiver("orders", max_wait_time=5) as receiver,
+        ):
+            [message] = receiver.receive_messages(1)
+            own_postgres.pause()
+            time.sleep(still_s)
+            assert json.loads(owner.asked("ready")[1])["status"] == "suspended"
+            own_postgres.resume()
+            passed_until(lambda: is_ready(owner), 10.0)
+            receiver.complete_message(message)
+        time.sleep(3.0)
+        assert (is_ready(owner), is_ready(standby)) == (True, False)
+        assert 'moves_total{reason="taken over"}' not in standby.asked("metrics")[1]
+
+
+def test_a_database_that_is_restarted_changes_nothing(own_postgres: PostgresServer, tmp_path: Path) -> None:
+    """S-1: killed and started at once."""
+    with pair(tmp_path, own_postgres.url()) as (owner, standby):
+        own_postgres.kill()
+        time.sleep(1.0)
+        own_postgres.start()
+        passed_until(lambda: is_ready(owner), 10.0)
+        time.sleep(3.0)
+        assert (is_ready(owner), is_ready(standby)) == (True, False)
+        send(owner, "one")
+
+
+def test_a_second_node_of_the_same_name_is_refused(postgres_url: str, tmp_path: Path) -> None:
+    """Start: while the first one lives; one sentence, status 1. When it is dead its name is free."""
+    given = ("--store", f"{postgres_url}?stores=1&name=east", "--node", "east-1")
+    with RunningServer(tmp_path / "first", *given) as first:
+        said = refusal(tmp_path / "second" / "data", 0, *given)
+        assert f"A node called east-1 lives already at 127.0.0.1:{first.port}" in said
+        assert "--node" in said
+        first.kill()
+        with RunningServer(tmp_path / "second", *given) as second:
+            assert is_ready(second)
+
+
+def test_a_killed_server_that_is_started_again_has_its_stores_at_once(
     postgres_url: str, tmp_path: Path
 ) -> None:
-    """Start: an operator decides, by starting it again when the other one is gone."""
-    given = ("--store", f"{postgres_url}?stores=1&name=east")
-    with RunningServer(tmp_path / "first", *given) as first:
-        do(first, "queue", "create", "orders")
-        with RunningServer(tmp_path / "second", *given) as second:
-            send(second, "kept")
-        with pytest.raises(ServiceBusError):
-            send(first, "refused")
-        first.stop()
-        first.start()
-        send(first, "more")
-        assert [body for _, body in receive(first, 2)] == ["kept", "more"]
+    """Start: it knows that what was before it in its directory is dead, and waits for no lease."""
+    given = ("--store", f"{postgres_url}?stores=1&name=east", "--lease", "60")
+    with RunningServer(tmp_path / "only", *given) as server:
+        server.kill()
+        server.start(30.0)
+        assert is_ready(server)
+        with psycopg.connect(postgres_url) as connection:
+            assert connection.execute("SELECT count(*) FROM busway.members").fetchall() == [(1,)]

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 from pathlib import Path
 
 BUSWAY = Path(sys.executable).with_name("busway")
@@ -55,26 +57,71 @@ class RunningServer:
         return self._process.pid
 
     def start(self, seconds_max: float = 200.0) -> RunningServer:
+        self.launch()
+        return self.wait_until_served(seconds_max)
+
+    def launch(self) -> None:
+        """Without waiting: a server that shares its stores may have to wait itself."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        ready_file = self.folder / "ready.json"
-        ready_file.unlink(missing_ok=True)
+        self._ready_file.unlink(missing_ok=True)
         port = str(self.ready.get("port", 0))  # the same port again after a restart
+        (self.data / "server.json").unlink(missing_ok=True)
         command = [str(BUSWAY), "serve", "--data", str(self.data), "--port", port]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*command, "--ready-file", str(ready_file), *self._arguments],
+                [*command, "--ready-file", str(self._ready_file), *self._arguments],
                 stdout=log,
                 stderr=log,
                 env=self._environment,
             )
+
+    def wait_until_served(self, seconds_max: float = 200.0) -> RunningServer:
+        self.ready = self._wait_for(self._ready_file, seconds_max)
+        return self
+
+    def start_standby(self, seconds_max: float = 60.0) -> RunningServer:
+        """It listens, and another server has its stores."""
+        self.launch()
+        self.ready = self._wait_for(self.data / "server.json", seconds_max)
         deadline = time.monotonic() + seconds_max
-        while not ready_file.exists():
+        while "standby: " not in self.log.read_text():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the server is no standby:\n{self.log.read_text()[-4000:]}")
+            time.sleep(0.005)
+        return self
+
+    @property
+    def _ready_file(self) -> Path:
+        return self.folder / "ready.json"
+
+    def _wait_for(self, file: Path, seconds_max: float) -> dict[str, object]:
+        assert self._process is not None
+        deadline = time.monotonic() + seconds_max
+        while not file.exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.kill()
                 raise RuntimeError(f"the server did not become ready:\n{self.log.read_text()[-4000:]}")
             time.sleep(0.005)
-        self.ready = json.loads(ready_file.read_text())
-        return self
+        found: dict[str, object] = json.loads(file.read_text())
+        return found
+
+    def asked(self, path: str) -> tuple[int, str]:
+        """Status and body of a request without a key; status 0 when nobody answers."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{path}", timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def pause(self) -> None:
+        """SIGSTOP: everything stays, nothing moves."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> int:
         """SIGTERM; the exit status of a clean stop is 0."""

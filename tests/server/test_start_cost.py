@@ -52,13 +52,14 @@ def loaded_by_server(data: Path) -> set[str]:
         "from busway.cli.app import run\n"
         "assert run(sys.argv[1:]) == 0\n"
         "assert not {'busway.config.config', 'busway.gateway.http.app', 'busway.journal.feed'} & at_ready\n"
+        "assert not [name for name in at_ready if name.startswith(('busway.cluster', 'busway.sharing', 'psycopg'))]\n"
     )
     return loaded_by(script, "serve", "--data", str(data), "--port", "0")
 
 
 def test_a_server_that_is_ready_has_loaded_nothing_of_http(tmp_path: Path) -> None:
-    """Start: routes, figures, configuration files and the journal are loaded when somebody needs them, and what makes
-    certificates by the first start alone."""
+    """Start: routes, figures, configuration files and the journal are loaded when somebody needs them, what makes
+    certificates by the first start alone, and nothing of several servers where stores are files."""
     assert "cryptography" in loaded_by_server(tmp_path / "data")
     assert loaded_by_server(tmp_path / "data") <= OF_SERVERS
 

@@ -19,7 +19,6 @@ from busway.gateway.http.entrance import Entrance
 from busway.model.descriptions import ROOT_RULE_NAME, NewEntity, QueueDescription
 from busway.serve_options import ServeOptions
 from busway.server import Server
-from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import EventHubDescription
 from tests.harness.skipping_loop import SkippingLoop
 
@@ -63,21 +62,10 @@ class HastyServer:
 
     async def start(self, stack: contextlib.AsyncExitStack) -> None:
         server = self.server
-        made: list[tuple[Namespace, EventHubs]] = []
-        open_namespace, listen = server._open_namespace, server._listen
-
-        async def opened(within: contextlib.AsyncExitStack, name: str) -> tuple[Namespace, EventHubs]:
-            made.append(await open_namespace(within, name))
-            return made[0]
-
-        async def listening(within: contextlib.AsyncExitStack, amqp: AmqpGateway, http: Entrance) -> None:
-            self.amqp, self._http = amqp, http
-            await listen(within, amqp, http)
-
-        server._open_namespace = opened  # type: ignore[method-assign, assignment]
-        server._listen = listening  # type: ignore[method-assign, assignment]
         await server.start(stack)
-        self.namespace, hubs = made[0]
+        assert server.bus is not None
+        self.amqp, self._http = server.bus.amqp, server.bus.http
+        self.namespace, hubs = server.bus.namespace, server.bus.hubs
         queues = [
             QueueDescription("q"),
             QueueDescription("idle"),

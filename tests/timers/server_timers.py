@@ -179,7 +179,7 @@ SERVER_TIMERS: Final = (
             ends_connections=True,
         ),
         Timer(
-            "_uvicorn_config",
+            "uvicorn_config",
             WAITS,
             "connections between two requests",
             "the next request, an upgrade",

@@ -18,6 +18,7 @@ pipeline            jobs on Spark: pipeline capture|compact|backfill|deadletters
 keys                key list|create|rotate|delete
 definitions         export, import; `remote_definition` reads and changes a namespace by its management API
 stores              stores [disable|enable], reset
+nodes               nodes: the servers that share the stores
 safekeeping         backup, check
 health              connection-string, health
 programs            exec; `own_server`: what programs find, and the server of `exec --serve` and of the pytest plug-in

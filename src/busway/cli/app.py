@@ -131,6 +131,7 @@ FAMILIES: Final = {
     "pipeline": "pipeline",
     "key": "keys",
     **dict.fromkeys(("stores", "reset"), "stores"),
+    "nodes": "nodes",
     **dict.fromkeys(("export", "import"), "definitions"),
     **dict.fromkeys(("backup", "check"), "safekeeping"),
     **dict.fromkeys(("connection-string", "health"), "health"),

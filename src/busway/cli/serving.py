@@ -12,6 +12,7 @@ from busway.serve_options import ServeOptions, WrongOptions, default_data_direct
 _EXAMPLE = "busway serve --data ./bus --port 0 --ready-file ./ready.json"
 
 _DATA = "Where everything is kept; without it ~/.local/share/busway."
+_CONFIG = "Entities, rules and keys to create: the emulator's Config.json, or ours."
 _HOST = "The address to listen on; beyond loopback it needs --tls-cert, --tls-key and --key-file."
 _KEY_FILE = "Holds the key of RootManageSharedAccessKey, instead of a random one."
 _READY_FILE = "Written when connections are accepted: JSON with the connection string, so it holds a key."
@@ -47,6 +48,11 @@ _ALLOW_RESET = (
     "Let whoever may Manage the namespace empty the bus (busway reset), for test suites; on loopback only."
 )
 _STOP_AT_EOF = "Stop when standard input ends, so that the server does not outlive whoever started it."
+_NODE = (
+    "The name of this server among those that share stores in PostgreSQL; one is drawn, and kept, if not given. One"
+    " of them serves, the others take over."
+)
+_LEASE = "The stores of a node are taken by another one when it was silent for so many seconds."
 _TLS_PORT = "AMQP over TLS, beyond loopback; 5671, where the SDKs look, if not given."
 _CAPTURE = "Where event hubs with --capture write their files; below the data directory if not given."
 _JOURNAL = "Write what happens to each message to Parquet files there; needs pyarrow (busway[arrow])."
@@ -97,6 +103,8 @@ _StagingBytesMax = Annotated[
 _StagingHours = Annotated[int, _number("--staging-hours", "BUSWAY_STAGING_HOURS", _STAGING_HOURS)]
 
 
+_Node = Annotated[str | None, typer.Option("--node", metavar="NAME", envvar="BUSWAY_NODE", help=_NODE)]
+_Lease = Annotated[int, _number("--lease", "BUSWAY_LEASE", _LEASE)]
 _JournalSeconds = Annotated[int, _number("--journal-seconds", "BUSWAY_JOURNAL_SECONDS", _JOURNAL_SECONDS)]
 _JournalKeepDays = Annotated[
     int, _number("--journal-keep-days", "BUSWAY_JOURNAL_KEEP_DAYS", _JOURNAL_KEEP_DAYS)
@@ -108,10 +116,7 @@ def start(
     data: Annotated[Path | None, _folder("--data", "BUSWAY_DATA", _DATA)] = None,
     host: _Host = "127.0.0.1",
     port: _Port = 5672,
-    config: Annotated[
-        Path | None,
-        _file("--config", "Entities, rules and keys to create: the emulator's Config.json, or ours."),
-    ] = None,
+    config: Annotated[Path | None, _file("--config", _CONFIG)] = None,
     stores: Annotated[int | None, typer.Option("--stores", metavar="NUMBER", help=_STORES)] = None,
     store: Annotated[list[str] | None, typer.Option("--store", metavar="URL", help=_STORE)] = None,
     partition_count: _PartitionCount = 16,
@@ -125,6 +130,8 @@ def start(
     dev_key: Annotated[bool, typer.Option("--dev-key", help=_DEV_KEY)] = False,
     allow_reset: Annotated[bool, typer.Option("--allow-reset", help=_ALLOW_RESET)] = False,
     stop_at_eof: Annotated[bool, typer.Option("--stop-at-eof", help=_STOP_AT_EOF)] = False,
+    node: _Node = None,
+    lease: _Lease = 2,
     ready_file: Annotated[Path | None, _file("--ready-file", _READY_FILE)] = None,
     tls_cert: Annotated[Path | None, _file("--tls-cert", "The certificate to show, with its chain.")] = None,
     tls_key: Annotated[Path | None, _file("--tls-key", "The certificate's private key.")] = None,
@@ -157,6 +164,8 @@ def start(
         dev_key=dev_key,
         allow_reset=allow_reset,
         stop_at_eof=stop_at_eof,
+        node=node,
+        lease=lease,
         ready_file=ready_file,
         tls_cert=tls_cert,
         tls_key=tls_key,

@@ -307,6 +307,10 @@ class ServiceBusAdministrationClient:
         """[{name, url, state, owner, epoch, fragments}]"""
         return objects_of(self._request("GET", "/$stores"))
 
+    def nodes(self) -> list[dict[str, object]]:
+        """[{name, state, stores, address, version, uptime_s, last_beat_s, is_this}]: who shares the stores."""
+        return objects_of(self._request("GET", "/$nodes"))
+
     def set_store_enabled(self, name: str, enabled: bool) -> None:
         self._request("POST", f"/$stores/{quote(name, safe='')}/{'enable' if enabled else 'disable'}")
 

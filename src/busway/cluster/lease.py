@@ -26,6 +26,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from busway.broker.fragment.runtime import StoreLease
+
 LEASE_S_DEFAULT: Final = 2.0
 LEASE_S_MIN: Final = 1.0
 LEASE_S_MAX: Final = 60.0
@@ -51,10 +53,10 @@ def boot_time() -> float:
     return time.clock_gettime(_BOOT_CLOCK)
 
 
-class OwnLease:
+class OwnLease(StoreLease):
     """What a node may believe of the stores it has. Written by one thread, read by all."""
 
-    __slots__ = ("_length_s", "until")
+    is_bounded = True
 
     def __init__(self, lease_s: float) -> None:
         self._length_s = lease_s * (1 - MARGIN)
@@ -65,6 +67,9 @@ class OwnLease:
         """A beat that was sent at that moment has succeeded, and the stores were still ours."""
         self.until = max(self.until, sent_s + self._length_s)
 
+    def is_over(self) -> bool:
+        return boot_time() >= self.until
+
     def end(self) -> None:
         """They are somebody else's, or given up."""
         self.until = NEVER
@@ -73,7 +78,7 @@ class OwnLease:
 class LeaseWatch:
     """What a candidate has seen of another node's beats, on one connection."""
 
-    __slots__ = ("_answered_s", "_beat", "_first_s", "_lease_s", "_sights", "_since_s")
+    __slots__ = ("_answered_s", "_beat", "_first_s", "_lease_s", "_sights", "_since_s", "has_moved")
 
     def __init__(self, lease_s: float) -> None:
         self._lease_s = lease_s
@@ -83,6 +88,8 @@ class LeaseWatch:
         self._answered_s = 0.0
         self._since_s = 0.0
         self._sights = 0
+        #: A second beat was seen: the node lived when we looked.
+        self.has_moved = False
 
     @property
     def beat(self) -> int | None:
@@ -92,6 +99,7 @@ class LeaseWatch:
     def seen(self, beat: int, asked_s: float, answered_s: float) -> None:
         """An answer shows this beat."""
         if beat != self._beat:
+            self.has_moved = self._beat is not None
             self._beat = beat
             self._first_s = self._since_s = answered_s
             self._sights = 0

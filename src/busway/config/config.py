@@ -100,6 +100,8 @@ _SERVER_KEYS: Final[Mapping[str, type]] = {
     "PublishCopiesMax": int,
     "StagingBytesMax": int,
     "StagingHours": int,
+    "Node": str,
+    "Lease": int,
     "DevKey": bool,
     "AllowReset": bool,
     "ReadyFile": str,

@@ -26,6 +26,7 @@ from busway.model.entity_path import path_key
 from busway.model.errors import EntityNotFound
 from busway.model.flow import LATENCY_STEPS_S, FlowCounts, FlowTable
 from busway.signals import metrics as names
+from busway.signals.lease_figures import LeaseFigures
 from busway.signals.measured_process import LONG_TURNS_S, MeasuredProcess, cpu_seconds, resident_bytes
 from busway.signals.metrics import ExpositionText, labels_text
 from busway.signals.pipelines import MeasuredPipelines, PipelineFigures
@@ -172,6 +173,7 @@ class Snapshot:
         #: The longest turn by both clocks, then how many were longer than each bound.
         self._turns: list[float] = []
         self._held_bytes: int | None = None
+        self._leases: LeaseFigures | None = None
         #: In the order of STAGING_METRICS.
         self._staging: list[float] | None = None
         self.pipelines = PipelineFigures()
@@ -185,6 +187,8 @@ class Snapshot:
             self._held_bytes = process.connections.held_bytes
         if process.staging is not None:
             self._staging = process.staging.figures()
+        if process.leases is not None:
+            self._leases = LeaseFigures(process.leases)
 
     async def fill(self, namespace: MeasuredNamespace, hubs: MeasuredHubs | None = None) -> None:
         described: list[QueueDescription | TopicDescription] = [*namespace.queues()]
@@ -268,6 +272,8 @@ class Snapshot:
         if self._journal is not None:
             for value, metric in zip(self._journal, names.JOURNAL_METRICS, strict=True):
                 text.add(metric, [("", value)])
+        if self._leases is not None:
+            self._leases.write(text)
         if self._staging is not None:
             for value, metric in zip(self._staging, names.STAGING_METRICS, strict=True):
                 text.add(metric, [("", value)])

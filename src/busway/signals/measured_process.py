@@ -62,6 +62,17 @@ class MeasuredStaging(Protocol):
         """In the order of STAGING_METRICS."""
 
 
+class MeasuredLeases(Protocol):
+    """What a server owns of stores that it shares with others: `ClusterNode`."""
+
+    def owned_stores(self) -> int: ...
+    def lease_left_s(self) -> float: ...
+    def moves(self) -> dict[str, int]:
+        """How many stores came and went, by reason."""
+
+    def nodes(self) -> list[dict[str, object]]: ...
+
+
 @dataclass(frozen=True)
 class MeasuredProcess:
     """What a server has beside its namespace; nothing of it need be there."""
@@ -70,6 +81,7 @@ class MeasuredProcess:
     turns: MeasuredTurns | None = None
     connections: MeasuredConnections | None = None
     staging: MeasuredStaging | None = None
+    leases: MeasuredLeases | None = None
 
 
 def cpu_seconds() -> float:

@@ -258,6 +258,20 @@ JOURNAL_METRICS: Final = (
     ),
 )
 
+#: Of a server whose stores others may take; the last with the label `reason`.
+STORES_OWNED: Final = Metric(
+    "", "busway_store_owned", GAUGE, "Stores in PostgreSQL that are this node's; 0 on a standby."
+)
+LEASE_LEFT: Final = Metric(
+    "",
+    "busway_lease_left_seconds",
+    GAUGE,
+    "For how long they are certainly its own; at 0 nothing is handed out until the lease is renewed.",
+)
+STORE_MOVES: Final = Metric(
+    "", "busway_store_moves_total", COUNTER, "Stores that came to this node or left it, by reason."
+)
+
 #: Of writes in two phases.
 STAGING_METRICS: Final = (
     Metric("", "busway_staging_stages", GAUGE, "Stages that are neither published nor dropped."),
@@ -338,6 +352,9 @@ METRICS: Final = (
     PARTITION_UP,
     *PARTITION_GAUGES,
     *CAPTURE_METRICS,
+    STORES_OWNED,
+    LEASE_LEFT,
+    STORE_MOVES,
     *JOURNAL_METRICS,
     *STAGING_METRICS,
     *PIPELINE_METRICS,

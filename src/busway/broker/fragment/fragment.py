@@ -28,7 +28,7 @@ from busway.broker.fragment.locks import Delivery, LockTable, Receiver
 from busway.broker.fragment.message_sessions import MessageSession, MessageSessions
 from busway.broker.fragment.outlet import Onward, Origin, Outlet
 from busway.broker.fragment.read_requests import ReadRequests, read
-from busway.broker.fragment.runtime import BrokerRuntime, broker_error
+from busway.broker.fragment.runtime import UNLIMITED, BrokerRuntime, broker_error
 from busway.broker.fragment.sent_run import nobody_waits
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.fragment.settling import Consumption, Settling
@@ -151,6 +151,7 @@ class Fragment(Outlet):
         "key",
         "lane",
         "lanes",
+        "lease",
         "locks",
         "number_base",
         "reads",
@@ -179,6 +180,8 @@ class Fragment(Outlet):
         self.store = store
         self.settings = settings
         self.runtime = runtime
+        #: Until when the store is certainly ours.
+        self.lease = runtime.leases.get(store.name, UNLIMITED)
         #: Where its dead letters go; None for a dead-letter fragment itself.
         self.dead_letter = dead_letter
         #: The counts of the whole entity.
@@ -358,6 +361,23 @@ class Fragment(Outlet):
             raise EntityDisabled
         if not self.is_usable():
             raise ServerBusy(f"'{self.settings.path}' is not available just now. Please try again.")
+
+    def is_suspended(self) -> bool:
+        """Another server may have the store: nothing is locked, granted or handed out."""
+        return self.lease.is_bounded and self.lease.is_over()
+
+    def check_lease(self) -> None:
+        """Raises ServerBusy while nothing may be locked or granted, because another server may have the store."""
+        if self.is_suspended():
+            raise ServerBusy(
+                f"The database of '{self.settings.path}' has not answered for some time, so nothing can be locked"
+                " just now. Please try again."
+            )
+
+    def resume(self) -> None:
+        """The store's lease was over, and is renewed: whoever waits is served."""
+        self.lanes.serve_all()
+        self.sessions.resume()
 
     def remove_receiver(self, receiver: Receiver) -> None:
         self.lanes.remove(receiver)

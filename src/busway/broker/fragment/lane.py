@@ -535,6 +535,8 @@ class Lane:
         return True
 
     def _hand_out(self, receiver: Receiver, room: int) -> int:
+        if self.fragment.is_suspended():
+            return 0  # `Fragment.resume` serves again
         if receiver.deletes:
             messages = self._take(room)
             if messages:

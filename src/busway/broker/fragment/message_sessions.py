@@ -131,6 +131,7 @@ class MessageSessions:
             raise SessionCannotBeLocked(
                 f"The requested session '{session_id}' cannot be accepted. It may be locked by another receiver."
             )
+        self._fragment.check_lease()
         return self._hold(session_id, receiver)
 
     async def _accept_next(self, receiver: Receiver, timeout_s: float) -> MessageSession:
@@ -156,6 +157,10 @@ class MessageSessions:
         self._tell(SESSION_ACCEPT, session_id)
         self._fragment.lanes.stand(receiver, session.lane)
         return session
+
+    def resume(self) -> None:
+        """The store's lease was over, and is renewed."""
+        self._match()
 
     def _match(self) -> None:
         """Has the line looked at, once more if that is under way."""
@@ -212,6 +217,8 @@ class MessageSessions:
             after = max([message.sequence_number for message in page.messages] + page.damaged)
 
     def _give_to_first(self, session_id: str) -> None:
+        if self._fragment.is_suspended():
+            return
         for waiting in list(self._waiting):
             del self._waiting[waiting]
             if not waiting.accepted.done():
@@ -239,6 +246,7 @@ class MessageSessions:
     def renew(self, session_id: str) -> int:
         """X-9: one whole duration from now on."""
         session = self.held(session_id)
+        self._fragment.check_lease()
         self._extend(session)
         return session.locked_until_ms
 

@@ -151,6 +151,7 @@ class ReadRequests:
 
     def _lock(self, messages: list[Message], session: MessageSession | None) -> list[Delivery]:
         fragment = self._fragment
+        fragment.check_lease()
         clock = fragment.runtime.clock
         if session is not None:
             return fragment.locks.lock_run(

@@ -4,6 +4,7 @@ and a way to start background work. All of it is handed in, so a whole namespace
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from typing import Final
 
 from busway.broker.fragment.expiry_and_schedule import StoreSweep, WallTimers
 from busway.broker.fragment.journal import Journal
@@ -86,6 +87,23 @@ def broker_error(error: StoreError) -> BrokerError:
     return ServerBusy("The store refused to write just now: nothing was stored. Please try again.")
 
 
+class StoreLease:
+    """Until when a store is certainly ours, for what no commit protects.
+
+    A commit of somebody who has lost his store is refused by the store itself. But locks are granted, renewed and
+    handed out in memory, and so are sessions. Where another server may take the store that is done only before the
+    end of a lease; past it the store is suspended, and when the lease is renewed all goes on as it was."""
+
+    #: False: it is ours as long as it is open, as a file is; nobody need ask.
+    is_bounded = False
+
+    def is_over(self) -> bool:
+        return False
+
+
+UNLIMITED: Final = StoreLease()
+
+
 class BrokerRuntime:
     """Shared by all fragments of one process."""
 
@@ -95,6 +113,7 @@ class BrokerRuntime:
         "entropy",
         "flows",
         "journal",
+        "leases",
         "limits",
         "namespace_size",
         "reserved_bytes",
@@ -130,6 +149,8 @@ class BrokerRuntime:
         self.flows = FlowTable()
         #: Who keeps a record of what happens to messages; None: nobody. Set before the first fragment works.
         self.journal: Journal | None = None
+        #: By store name; stores that nobody else can take have none here. Filled before the first fragment is made.
+        self.leases: dict[str, StoreLease] = {}
         self.window_budget = window_budget
         #: Deleted messages that wait to be put back.
         self.strays = Strays()

@@ -345,6 +345,7 @@ class Settling:
             )
         if self._fragment.is_failed:
             raise ServerBusy
+        self._fragment.check_lease()
         now = self._clock.monotonic()
         for token in tokens:
             if not self._locks.renewable(token, now):

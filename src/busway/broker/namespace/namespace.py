@@ -23,7 +23,7 @@ on.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -350,6 +350,14 @@ class Namespace:
         for keeper in self._keepers.values():
             keeper.check_health()
         self._timers.run(self._clock.monotonic())
+
+    def resume(self, store_names: Collection[str]) -> None:
+        """The leases of these stores were over, and are renewed: what waits in them is served."""
+        for _, entity in self.contents.entities.loaded():
+            for outlet in entity.outlets():
+                for fragment in outlet.fragments():
+                    if fragment.store.name in store_names:
+                        fragment.resume()
 
     # -- stores, as their keepers and fragments tell
 

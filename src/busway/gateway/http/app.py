@@ -8,6 +8,7 @@ did not expect is logged under the TrackingId that the client gets.
 import asyncio
 import logging
 import socket
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -46,6 +47,7 @@ from busway.gateway.http.operator_routes import (
     BackupRoute,
     MakeNew,
     MetricsRoute,
+    NodesRoute,
     OperatorRoutes,
     ResetRoute,
     StatusPage,
@@ -90,6 +92,10 @@ class HttpSettings:
         return cls(frozenset({"localhost", "127.0.0.1", "::1", host.lower(), socket.gethostname().lower()}))
 
 
+def _always_ready() -> str:
+    return "ready"
+
+
 class HttpGateway:
     """`protocol` is the factory for the listener; `close` ends what is open."""
 
@@ -108,6 +114,7 @@ class HttpGateway:
         bulk_bytes_max: int = BYTES_MAX_DEFAULT,
         make_new: MakeNew | None = None,
         backups: BackupMaker | None = None,
+        readiness: Callable[[], str] = _always_ready,
     ) -> None:
         self._namespace = namespace
         #: Shared with AMQP.
@@ -121,7 +128,8 @@ class HttpGateway:
         is_open = self._settings.loopback_hosts is not None
         self._answering = Answering(
             metrics=MetricsRoute(namespace, hubs, process, pipelines, is_open=is_open),
-            status=StatusPage(namespace),
+            status=StatusPage(namespace, readiness),
+            nodes=NodesRoute(None if process is None else process.leases),
             claims=ClaimsRoute(namespace, clock, self.bulk),
             messages=Messages(namespace, clock, codec),
             operators=OperatorRoutes(namespace, clock, entropy),
@@ -146,7 +154,7 @@ class HttpGateway:
                 WebSocketRoute("/{path:path}", self._websocket),
             ]
         )
-        self._config = _uvicorn_config(self.app)
+        self._config = uvicorn_config(self.app)
 
     async def app(self, scope: Scope, receive: Receive, send: Send) -> None:
         await Steps(self._served(scope, receive, send), lambda: _described(scope))
@@ -236,8 +244,7 @@ class HttpGateway:
             raise HttpRefusal(403, "Requests from pages of other sites are refused.")
 
     def _is_known_host(self, host: str) -> bool:
-        known = self._settings.loopback_hosts
-        return known is None or host in known or _is_loopback_address(host)
+        return is_known_host(self._settings, host)
 
     def _is_loopback_page(self, origin: str) -> bool:
         return self._settings.loopback_hosts is not None and self._is_known_host(_origin_host(origin))
@@ -259,6 +266,11 @@ class HttpGateway:
         await serve_websocket(websocket, self._open_amqp)
 
 
+def is_known_host(settings: HttpSettings, host: str) -> bool:
+    known = settings.loopback_hosts
+    return known is None or host in known or _is_loopback_address(host)
+
+
 def _hubs_answering(hubs: EventHubs, clock: Clock, admission: BulkAdmission) -> HubsAnswering:
     return HubsAnswering(
         hubs,
@@ -276,7 +288,7 @@ def _described(scope: Scope) -> str:
     return f"{scope.get('method', 'WebSocket')} {shown(scope['path'])} by HTTP, from {peer[0]}"
 
 
-def _uvicorn_config(app: ASGIApp) -> Config:
+def uvicorn_config(app: ASGIApp) -> Config:
     """Nothing from proxies is believed, nothing is logged per request, no compression (bombs), no pings: AMQP
     has its own, and a client that only sends does not read them."""
     config = Config(

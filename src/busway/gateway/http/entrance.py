@@ -10,10 +10,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
-
-if TYPE_CHECKING:
-    from busway.gateway.http.app import HttpGateway
+from typing import Final, Protocol, cast
 
 _log = logging.getLogger("busway.http")
 
@@ -21,13 +18,20 @@ _log = logging.getLogger("busway.http")
 WAITING_MAX: Final = 1_000
 
 
+class Answers(Protocol):
+    """Where an entrance leads: the gateway, or who stands in for it."""
+
+    def protocol(self) -> asyncio.Protocol: ...
+    async def close(self) -> None: ...
+
+
 class Entrance:
     """`protocol` is the factory for the listener; `close` ends what is open."""
 
-    def __init__(self, make_gateway: "Callable[[], HttpGateway]") -> None:
+    def __init__(self, make_gateway: Callable[[], Answers]) -> None:
         """`make_gateway` is called once, on the event loop, when everything it imports is loaded."""
         self._make_gateway = make_gateway
-        self._gateway: HttpGateway | None = None
+        self._gateway: Answers | None = None
         self._loading: asyncio.Task[None] | None = None
         self._waiting: OrderedDict[WaitingConnection, None] = OrderedDict()
 

@@ -63,7 +63,7 @@ from busway.signals.pipelines import Pipelines
 
 if TYPE_CHECKING:
     from busway.signals.exposition import Exposition, MeasuredHubs, MeasuredNamespace
-    from busway.signals.measured_process import MeasuredProcess
+    from busway.signals.measured_process import MeasuredLeases, MeasuredProcess
     from busway.signals.pipelines import MeasuredPipelines
 
 _RULE_KEYS: Final = frozenset({"rights", "primaryKey", "secondaryKey"})
@@ -278,6 +278,16 @@ class ResetRoute:
         return Response(status_code=204)
 
 
+class NodesRoute:
+    """`GET /$nodes`: the servers that share the stores; none where nobody can."""
+
+    def __init__(self, leases: "MeasuredLeases | None") -> None:
+        self._leases = leases
+
+    async def nodes(self, _: Call) -> Response:
+        return JSONResponse([] if self._leases is None else self._leases.nodes())
+
+
 METRICS_PATH: Final = "metrics"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _HEADERS: Final = {"Cache-Control": "no-store"}
@@ -339,8 +349,9 @@ class StatusPage:
     """What nobody needs a key for: that the server lives, and the plain page at `console_url`, which tells its
     version and how many entities there are. Nothing secret."""
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: Namespace, readiness: Callable[[], str]) -> None:
         self._namespace = namespace
+        self._readiness = readiness
 
     async def page(self, _: Call) -> Response:
         return status_page(self._namespace)
@@ -348,13 +359,21 @@ class StatusPage:
     async def health(self, _: Call) -> Response:
         return JSONResponse({"status": "healthy"})
 
+    async def ready(self, _: Call) -> Response:
+        """Whether a balancer should send anybody here."""
+        state = self._readiness()
+        if state == "ready" and not any(store["state"] == "open" for store in self._namespace.stores.shown()):
+            state = "without stores"
+        status = 200 if state == "ready" else 503
+        return JSONResponse({"status": state}, status, {"Cache-Control": "no-store"})
+
     async def redirect(self, _: Call) -> Response:
         return RedirectResponse(CONSOLE_PATH, 307)
 
     @staticmethod
     def is_health(call: Call) -> bool:
-        """A queue may be called `health`: whoever shows a token means the queue."""
-        return call.path == "health" and "authorization" not in call.request.headers
+        """A queue may be called `health` or `ready`: whoever shows a token means the queue."""
+        return call.path in ("health", "ready") and "authorization" not in call.request.headers
 
     @staticmethod
     def is_browser(call: Call) -> bool:

@@ -42,6 +42,7 @@ from busway.gateway.http.messages.messages import Messages, is_lock
 from busway.gateway.http.operator_routes import (
     BackupRoute,
     MetricsRoute,
+    NodesRoute,
     OperatorRoutes,
     ResetRoute,
     StatusPage,
@@ -98,6 +99,7 @@ class Answering:
     claims: ClaimsRoute
     messages: Messages
     operators: OperatorRoutes
+    nodes: NodesRoute
     reset: ResetRoute
     backup: BackupRoute
     pipelines: PipelinesRoute
@@ -116,7 +118,7 @@ def table(of: Answering) -> list[Row]:
         *(_hubs(of.hubs) if of.hubs is not None else ()),
         *_claims(of.claims),
         *_messages(of.messages),
-        *_operator(of.operators, of.reset, of.backup, of.pipelines),
+        *_operator(of.operators, of.nodes, of.reset, of.backup, of.pipelines),
         *(_staging(of.staging) if of.staging is not None else ()),
         *_bulk(of.backfill, of.letters),
         *_entities(of.entities),
@@ -129,6 +131,7 @@ def _without_key(metrics: MetricsRoute, status: StatusPage) -> Iterator[Row]:
     yield Row("metrics", {READ: metrics.answer}, meant=metrics.is_meant, others=None)
     yield Row("$console", {READ: status.page})
     yield Row("health", {READ: status.health}, meant=status.is_health)
+    yield Row("ready", {READ: status.ready}, meant=status.is_health)
     yield Row("", {ANY: status.redirect}, meant=status.is_browser)
 
 
@@ -199,8 +202,13 @@ def _messages(messages: Messages) -> Iterator[Row]:
 
 
 def _operator(
-    operators: OperatorRoutes, reset: ResetRoute, backup: BackupRoute, pipelines: PipelinesRoute
+    operators: OperatorRoutes,
+    nodes: NodesRoute,
+    reset: ResetRoute,
+    backup: BackupRoute,
+    pipelines: PipelinesRoute,
 ) -> Iterator[Row]:
+    yield Row("$nodes", {READ: nodes.nodes}, _manages)
     yield Row("$stores", {READ: operators.stores}, _manages)
     yield Row("$stores/{name}/{verb=enable|disable}", {"POST": operators.switch_store}, _manages)
     yield Row("$fragments/{entity...}", {READ: operators.fragments}, _manages)

@@ -13,5 +13,6 @@ url            where a database is, how many stores it holds, how they are calle
 sqlstates      what an error of PostgreSQL means for a batch
 server_checks  whether a server can keep what it promises; what a session is told at its beginning
 
-Others know `store`, `database` and `url`.
+Others know `store`, `database` and `url`; nodes that watch one another also `batch_arrays`, `server_checks` and
+`writing_connection`.
 """
