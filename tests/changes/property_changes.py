@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Final
 
-from busway.model.descriptions import FOREVER_MS, PROPERTIES, DescribedProperty, PropertyKind
+from busway.model.descriptions import PROPERTIES, DescribedProperty, PropertyKind
+from busway.model.durations import FOREVER_MS
 from busway.streams.hub_descriptions import (
     COMPACT,
     DELETE_OR_COMPACT,

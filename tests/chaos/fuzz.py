@@ -15,8 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from busway.amqp.connection import Connection, EngineSettings, Role
+from busway.amqp.connection import Connection, Role
 from busway.amqp.decode import DecodeError, decode_value
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.events import (
     ConnectionClosed,
     ConnectionEvent,

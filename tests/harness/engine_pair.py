@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from busway.amqp.connection import Connection, EngineSettings, Role
+from busway.amqp.connection import Connection, Role
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.events import ConnectionEvent, ConnectionOpened, LinkAttached, SaslFinished, SaslInitArrived
 from busway.amqp.link import Link
 from busway.amqp.performatives import Source, Target

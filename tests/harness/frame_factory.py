@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from struct import pack, unpack_from
 
-from busway.amqp.connection import Connection, EngineSettings, Role
+from busway.amqp.connection import Connection, Role
 from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.events import ConnectionEvent, ConnectionOpened, SaslInitArrived
 from busway.amqp.performatives import (
     ROLE_RECEIVER,

@@ -6,13 +6,8 @@ from collections.abc import Awaitable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from busway.model.descriptions import (
-    FOREVER_MS,
-    Description,
-    QueueDescription,
-    SubscriptionDescription,
-    TopicDescription,
-)
+from busway.model.descriptions import Description, QueueDescription, SubscriptionDescription, TopicDescription
+from busway.model.durations import FOREVER_MS
 from busway.model.errors import BrokerError
 from busway.rules.rule import Rule
 from tests.changes.change import Entity

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from busway.model.descriptions import FOREVER_MS
+from busway.model.durations import FOREVER_MS
 from tests.chaos.history import FAIL, OK
 from tests.simulator.journal import NEVER, Seen, Sent
 from tests.simulator.timeline import State, Timeline, routes

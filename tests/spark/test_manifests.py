@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from busway_spark.pipeline.capture.capture_commit import COMMITTED, BatchName, notes_of, span_of
+from busway_spark.pipeline.capture.capture_commit import BatchName
 from busway_spark.pipeline.capture.capture_sink import PARQUET
 from busway_spark.pipeline.captured import manifests
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
-from busway_spark.pipeline.captured.captured import NOT_TOLD, CapturedFile
+from busway_spark.pipeline.captured.captured import COMMITTED, NOT_TOLD, CapturedFile, notes_of
 from busway_spark.pipeline.captured.manifests import (
     FileSpan,
     RecordedFile,
@@ -24,6 +24,7 @@ from busway_spark.pipeline.captured.manifests import (
     fold,
     recorded_texts,
     rewrite,
+    span_of,
     write_manifest,
 )
 from busway_spark.pipeline.job import HUB

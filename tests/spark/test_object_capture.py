@@ -7,19 +7,14 @@ from contextlib import ExitStack
 
 import pytest
 
-from busway_spark.pipeline.capture.capture_commit import (
-    BatchName,
-    CaptureFailed,
-    capture_ledger,
-    notes_of,
-    span_of,
-)
+from busway_spark.pipeline.capture.capture_commit import BatchName, CaptureFailed, capture_ledger
 from busway_spark.pipeline.capture.capture_sink import PARQUET, CaptureStreamWriter
 from busway_spark.pipeline.capture.captured_writer import ZSTD
 from busway_spark.pipeline.captured import manifests, object_store
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
-from busway_spark.pipeline.captured.captured import note_text
+from busway_spark.pipeline.captured.captured import note_text, notes_of
 from busway_spark.pipeline.captured.captured_files import History, listed_files
+from busway_spark.pipeline.captured.manifests import span_of
 from busway_spark.pipeline.job import HUB, QUEUE_KIND, JobFailed
 from tests.spark.capture_rig import batch, event, events, recorded_spans
 from tests.spark.played_capture import GivenUp, PlayedBus, travelled

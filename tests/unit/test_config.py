@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.config.config import Config, ConfigError, parse_config, read_config
+from busway.config.config import Config, parse_config, read_config
 from busway.config.definition import Definition, exported
+from busway.config.node import ConfigError
 from busway.config.wishes import described
 from busway.model.descriptions import (
-    FOREVER_MS,
     PROPERTIES,
     AuthorizationRule,
     Description,
@@ -20,6 +20,7 @@ from busway.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from busway.model.durations import FOREVER_MS
 from busway.rules.rule import (
     CorrelationFilter,
     FalseFilter,

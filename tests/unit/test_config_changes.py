@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from busway.config.config import ConfigError, parse_config
+from busway.config.config import parse_config
 from busway.config.definition import apply_config, changes_of, definition_of, exported
+from busway.config.node import ConfigError
 from busway.model.descriptions import (
     AuthorizationRule,
     Description,

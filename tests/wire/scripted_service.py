@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from busway.amqp.connection import Connection, EngineSettings, Role
+from busway.amqp.connection import Connection, Role
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.events import (
     ConnectionEvent,
     ConnectionOpened,

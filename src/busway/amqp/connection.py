@@ -41,7 +41,7 @@ from busway.amqp.decode import (
     frame,
     head_fault,
 )
-from busway.amqp.engine_settings import EngineSettings as EngineSettings
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.errors import AmqpError, Condition, ProtocolViolation, Scope
 from busway.amqp.events import ConnectionClosed, ConnectionEvent, ConnectionOpened
 from busway.amqp.link import Link

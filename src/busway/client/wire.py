@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 from uuid import uuid4
 
-from busway.amqp.connection import Connection, EngineSettings, Role
-from busway.amqp.engine_settings import ANONYMOUS, PLAIN
+from busway.amqp.connection import Connection, Role
+from busway.amqp.engine_settings import ANONYMOUS, PLAIN, EngineSettings
 from busway.amqp.errors import AmqpError
 from busway.amqp.events import (
     ConnectionClosed,

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from busway.config.node import ConfigError as ConfigError
-from busway.config.node import Node
+from busway.config.node import ConfigError, Node
 from busway.config.rules import read_rules
 from busway.config.wishes import HubWish, Wish, described, read_emulator_hubs, read_hubs
 from busway.model.description_checks import check_creation, check_rules, default_queue, default_topic

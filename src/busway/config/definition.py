@@ -33,7 +33,6 @@ from busway.config.wishes import (
     written_hub,
 )
 from busway.model.descriptions import (
-    FOREVER_MS,
     KIND_NAMES,
     PROPERTIES,
     AuthorizationRule,
@@ -47,7 +46,7 @@ from busway.model.descriptions import (
     properties_json,
     rule_json,
 )
-from busway.model.durations import format_duration
+from busway.model.durations import FOREVER_MS, format_duration
 from busway.model.entity_path import path_key
 from busway.rules.rule import DEFAULT_RULE_NAME, FalseFilter, Rule
 

@@ -14,13 +14,13 @@ from busway.config.node import ConfigError, Node
 from busway.model.descriptions import (
     AuthorizationRule,
     Description,
-    Json,
     QueueDescription,
     TopicDescription,
     with_values,
 )
 from busway.model.entity_path import path_key
 from busway.model.errors import BadArgument, BrokerError
+from busway.model.json_rows import Json
 from busway.model.limits import Limits
 from busway.rules.rule import Rule
 from busway.streams.hub_descriptions import (

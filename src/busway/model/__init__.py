@@ -3,6 +3,7 @@
 entity_path     names of entities, and where one lies in another
 descriptions    what an entity is, and keys of authorization rules (`description_checks`: what it may be;
                 `durations`: times as clients write them)
+json_rows       rows and notes that are kept as JSON
 limits          how much there may be
 authorization   who may do what, and who asks
 settlement      what a receiver asks for in the end, and how results come back

@@ -11,7 +11,6 @@ from uuid import UUID
 
 from busway.model.descriptions import (
     ALL_RIGHTS,
-    FOREVER_MS,
     KIND_NAMES,
     MANAGE,
     PROPERTIES,
@@ -24,7 +23,7 @@ from busway.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
-from busway.model.durations import format_duration
+from busway.model.durations import FOREVER_MS, format_duration
 from busway.model.entity_path import check_name, check_path, path_key, shown
 from busway.model.errors import BadArgument, QuotaExceeded
 from busway.model.limits import Limits

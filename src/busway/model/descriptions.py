@@ -17,9 +17,9 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from busway.clock import Entropy
-from busway.model.durations import FOREVER_MS as FOREVER_MS
-from busway.model.durations import format_duration, parse_duration_or_clock
+from busway.model.durations import FOREVER_MS, format_duration, parse_duration_or_clock
 from busway.model.errors import BadArgument
+from busway.model.json_rows import Json, integer_at, list_at, text_at
 from busway.rules.rule import Rule
 
 MANAGE: Final = "Manage"
@@ -382,8 +382,6 @@ _MADE_FOR_A_LINK: Final = "MadeForALink"
 #: Of an element that was kept as text (E-44).
 _ELEMENT_NAME: Final = re.compile(r"<(?:[\w.-]+:)?([\w.-]+)")
 
-Json = dict[str, object]
-
 
 def property_value(entry: DescribedProperty, value: object, where: str) -> int | bool | str | None:
     """The field's value of what JSON holds. `where` names the place in the error."""
@@ -502,27 +500,6 @@ def _rule_of_json(data: object) -> AuthorizationRule:
         claim_value=text_at(data, "ClaimValue", "None"),
         rights_written=rights,
     )
-
-
-def text_at(data: Mapping[str, object], key: str, default: str = "") -> str:
-    value = data.get(key, default)
-    if not isinstance(value, str):
-        raise BadArgument(f"{key}: a text in quotes is expected.")
-    return value
-
-
-def integer_at(data: Mapping[str, object], key: str) -> int:
-    value = data.get(key, 0)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadArgument(f"{key}: a whole number is expected.")
-    return value
-
-
-def list_at(data: Mapping[str, object], key: str) -> list[object]:
-    value = data.get(key, [])
-    if not isinstance(value, list):
-        raise BadArgument(f"{key}: a list is expected.")
-    return value
 
 
 ROOT_RULE_NAME: Final = "RootManageSharedAccessKey"

@@ -21,9 +21,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
-from busway.broker.namespace.namespace import object_at, read_row
-from busway.model.descriptions import Json, integer_at, list_at, text_at
 from busway.model.errors import BadArgument, QuotaExceeded
+from busway.model.json_rows import Json, integer_at, list_at, object_at, read_row, text_at
 
 BEHIND: Final = "behind"
 FORGOTTEN: Final = "forgotten"

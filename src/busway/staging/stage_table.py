@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.namespace.namespace import StoreKeeper, read_row
-from busway.model.descriptions import Json, integer_at, list_at, text_at
+from busway.broker.namespace.namespace import StoreKeeper
 from busway.model.errors import BadArgument, QuotaExceeded
+from busway.model.json_rows import Json, integer_at, list_at, read_row, text_at
 from busway.store.contract import CommitBatch, Counters, FragmentKey, FragmentRow, LogCounters
 
 NOTE_PREFIX: Final = "stage:"

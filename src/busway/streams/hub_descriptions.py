@@ -13,18 +13,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from busway.model.description_checks import BASIC, PREMIUM, check_rules
-from busway.model.descriptions import (
-    ACTIVE_STATUS,
-    AuthorizationRule,
-    Json,
-    integer_at,
-    list_at,
-    rule_json,
-    rules_of_json,
-    text_at,
-)
+from busway.model.descriptions import ACTIVE_STATUS, AuthorizationRule, rule_json, rules_of_json
 from busway.model.entity_path import path_key, shown
 from busway.model.errors import BadArgument
+from busway.model.json_rows import Json, integer_at, list_at, text_at
 from busway.model.limits import Limits
 
 DELETE: Final = "Delete"

@@ -27,10 +27,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from busway.broker.fragment.runtime import BrokerRuntime
-from busway.broker.namespace.namespace import StoreKeeper, object_at, read_row, written_row
-from busway.model.descriptions import Json, integer_at, list_at, text_at
+from busway.broker.namespace.namespace import StoreKeeper
 from busway.model.entity_path import path_key
 from busway.model.errors import BadArgument, BrokerError
+from busway.model.json_rows import Json, integer_at, list_at, object_at, read_row, text_at, written_row
 from busway.store.contract import FragmentKey, LogCounters
 from busway.streams.capture import Captures
 from busway.streams.event_hub import EventHub

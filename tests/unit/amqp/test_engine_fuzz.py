@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from busway.amqp.connection import EngineSettings
 from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.errors import AmqpError
 from busway.amqp.events import (
     ConnectionClosed,

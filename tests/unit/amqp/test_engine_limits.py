@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from busway.amqp.connection import EngineSettings
 from busway.amqp.deliveries import PART_BYTES
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.events import (
     ConnectionClosed,

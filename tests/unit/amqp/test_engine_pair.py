@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busway.amqp.connection import EngineSettings
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.events import (
     ConnectionClosed,
     DeliveriesArrived,

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from busway.amqp.connection import Connection, EngineSettings, Role
+from busway.amqp.connection import Connection, Role
 from busway.amqp.decode import AMQP_HEADER, SASL_HEADER, FrameBuffer, frame, head_fault
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.errors import Condition
 from busway.amqp.events import ConnectionClosed, ConnectionOpened, SessionBegun
 from busway.amqp.performatives import Begin, Close, Open, SaslInit

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from busway.amqp.connection import Connection, EngineSettings, Role
+from busway.amqp.connection import Connection, Role
 from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.errors import Condition
 from busway.amqp.events import ConnectionClosed, ConnectionOpened, SaslFinished, SaslInitArrived
 from busway.amqp.performatives import (

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busway.amqp.connection import EngineSettings
 from busway.amqp.deliveries import OutgoingDelivery
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.events import (
     ConnectionEvent,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from busway.amqp.connection import EngineSettings
 from busway.amqp.deliveries import IncomingDelivery
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.events import DeliveriesArrived
 from busway.amqp.link import Link
 from busway.amqp.session import Session

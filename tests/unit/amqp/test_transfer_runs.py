@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from busway.amqp.connection import EngineSettings
 from busway.amqp.deliveries import IncomingDelivery
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.events import ConnectionEvent, DeliveriesArrived, LinkAttached, LinkDetached
 from busway.amqp.link import Link
 from busway.amqp.performatives import (

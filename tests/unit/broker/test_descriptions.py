@@ -14,7 +14,6 @@ from busway.model.description_checks import (
 )
 from busway.model.descriptions import (
     ALL_RIGHTS,
-    FOREVER_MS,
     PROPERTIES,
     PROPERTY_OF,
     AuthorizationRule,
@@ -27,6 +26,7 @@ from busway.model.descriptions import (
     property_value,
     with_values,
 )
+from busway.model.durations import FOREVER_MS
 from busway.model.errors import BadArgument, QuotaExceeded
 from busway.model.limits import Limits
 

@@ -5,7 +5,7 @@ import pytest
 from busway.amqp.types import Timestamp
 from busway.broker.namespace.namespace import Namespace
 from busway.message.message import PLACE_ACTIVE
-from busway.model.descriptions import FOREVER_MS
+from busway.model.durations import FOREVER_MS
 from busway.model.errors import (
     BrokerError,
     EntityUpdated,

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from busway.amqp.connection import Connection, EngineSettings, Role
+from busway.amqp.connection import Connection, Role
 from busway.amqp.deliveries import IncomingDelivery
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.events import (
     ConnectionClosed,
     ConnectionEvent,

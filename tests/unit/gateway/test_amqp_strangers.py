@@ -8,8 +8,8 @@ import tracemalloc
 
 import pytest
 
-from busway.amqp.connection import EngineSettings
 from busway.amqp.decode import AMQP_HEADER, SASL_HEADER
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.events import LinkAttached, SessionBegun, SessionEnded
 from busway.amqp.performatives import (
     ROLE_RECEIVER,

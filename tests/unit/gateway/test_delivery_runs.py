@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from busway.amqp.connection import EngineSettings
 from busway.amqp.decode import DecodeError
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.link import Link
 from busway.amqp.performatives import Disposition, Header, Properties, Transfer
 from busway.amqp.sections import DATA, SEQUENCE, VALUE, AmqpMessage, encode_message

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from busway.amqp.connection import EngineSettings
+from busway.amqp.engine_settings import EngineSettings
 from busway.amqp.performatives import Properties
 from busway.amqp.sections import AmqpMessage, encode_message
 from busway.amqp.types import Int, Long

@@ -2,13 +2,8 @@
 
 from dataclasses import dataclass
 
-from busway.model.descriptions import (
-    FOREVER_MS,
-    QueueDescription,
-    Receivable,
-    SubscriptionDescription,
-    TopicDescription,
-)
+from busway.model.descriptions import QueueDescription, Receivable, SubscriptionDescription, TopicDescription
+from busway.model.durations import FOREVER_MS
 from busway.model.limits import KIB, MIB, Limits
 
 #: Status values of an entity that is refused to senders, or to receivers (E-82).

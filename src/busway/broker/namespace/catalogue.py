@@ -33,15 +33,12 @@ from busway.broker.namespace.catalogue_rows import (
     EntityRow,
     NamespaceRow,
     StoreRow,
-    object_at,
-    read_row,
     store_rows,
-    written_row,
 )
 from busway.broker.namespace.rule_table import RULE_PREFIX, RuleRow, subscription_key_of
 from busway.broker.store_keeper import StoreKeeper
-from busway.model.descriptions import integer_at
 from busway.model.errors import BadArgument, ServerBusy, StoreOutcomeUnknown
+from busway.model.json_rows import integer_at, object_at, read_row, written_row
 from busway.store.contract import CommitBatch, CommitUnknown, FragmentKey, StoreError
 
 #: Where the text lies in a store. It is no row of the catalogue.

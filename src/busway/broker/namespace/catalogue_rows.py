@@ -13,8 +13,7 @@ are kept when a row is written again.
 """
 
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -22,24 +21,28 @@ from busway.broker.forward.transfers import Doubt
 from busway.model.descriptions import (
     AuthorizationRule,
     Description,
-    Json,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
     description_json,
     description_of_json,
-    integer_at,
-    list_at,
     rule_json,
     rules_of_json,
-    text_at,
 )
 from busway.model.errors import BadArgument
-from busway.store.contract import FragmentKey, StoreError, StoreTooNew
+from busway.model.json_rows import (
+    ROW_FORMAT,
+    SHARES_FORMAT,
+    Json,
+    integer_at,
+    list_at,
+    object_at,
+    read_row,
+    text_at,
+    written_row,
+)
+from busway.store.contract import FragmentKey
 
-_FORMAT: Final = 1
-#: Of rows that name several fragments.
-_SHARES_FORMAT: Final = 2
 #: Of captured subscriptions that earlier versions would not know as such: rules that began there would not note it.
 _CAPTURE_FORMAT: Final = 3
 _SHARES: Final = "shares"
@@ -183,13 +186,13 @@ class EntityRow:
             and not description.says_capture_in_words
         ):
             return _CAPTURE_FORMAT
-        return _SHARES_FORMAT if self.is_partitioned else _FORMAT
+        return SHARES_FORMAT if self.is_partitioned else ROW_FORMAT
 
     @classmethod
     def parse(cls, row_key: str, text: str) -> "EntityRow":
         prefix = row_key[: row_key.index(":") + 1]
         is_subscription = ENTITY_PREFIXES[prefix] is SubscriptionDescription
-        newest = _CAPTURE_FORMAT if is_subscription else _SHARES_FORMAT
+        newest = _CAPTURE_FORMAT if is_subscription else SHARES_FORMAT
         with read_row(row_key, text, newest) as data:
             shares = _shares_of_json(data)
             description = _description_of(prefix, object_at(data, "description"))
@@ -217,7 +220,7 @@ def _shares_of_json(data: Json) -> tuple[Share, ...]:
 
 
 def _has_shares(data: Json) -> bool:
-    return data["format"] == _SHARES_FORMAT or (data["format"] == _CAPTURE_FORMAT and _SHARES in data)
+    return data["format"] == SHARES_FORMAT or (data["format"] == _CAPTURE_FORMAT and _SHARES in data)
 
 
 def _share_of_json(data: object) -> Share:
@@ -253,31 +256,3 @@ def store_rows(rows: Mapping[str, str]) -> list[StoreRow]:
     """The stores of a catalogue, by position."""
     found = [StoreRow.parse(key, text) for key, text in rows.items() if key.startswith(STORE_PREFIX)]
     return sorted(found, key=lambda row: row.position)
-
-
-def written_row(known: Json, previous: str | None, row_format: int = _FORMAT) -> str:
-    kept = {} if previous is None else json.loads(previous)
-    return json.dumps({**kept, "format": row_format, **known}, ensure_ascii=False, separators=(",", ":"))
-
-
-@contextmanager
-def read_row(key: str, text: str, newest: int = _SHARES_FORMAT) -> Iterator[Json]:
-    """What the row holds. Raises StoreTooNew, and StoreError also where whoever makes something of it cannot."""
-    try:
-        data = json.loads(text)
-        if not isinstance(data, dict) or not isinstance(data.get("format"), int):
-            raise BadArgument("an object with a format is expected.")
-        if data["format"] > newest:
-            raise StoreTooNew(f"The catalogue's row '{key}' was written by a newer version of Busway.")
-        yield data
-    except (ValueError, KeyError, BadArgument) as error:
-        raise StoreError(
-            f"The catalogue's row '{key}' cannot be read: restore the store from a backup."
-        ) from error
-
-
-def object_at(data: Json, key: str) -> Json:
-    value = data.get(key)
-    if not isinstance(value, dict):
-        raise BadArgument(f"{key}: an object is expected.")
-    return value

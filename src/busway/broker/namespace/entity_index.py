@@ -13,13 +13,13 @@ from busway.broker.forward.send_via import is_transfer_key, transfer_key
 from busway.broker.namespace.catalogue_rows import EntityRow, Share
 from busway.broker.store_keeper import StoreKeeper
 from busway.model.descriptions import (
-    FOREVER_MS,
     FragmentCounts,
     RuntimeCounts,
     SubscriptionDescription,
     TopicDescription,
     routes,
 )
+from busway.model.durations import FOREVER_MS
 from busway.model.entity_path import path_key
 from busway.store.contract import Counters, FragmentKey
 

@@ -44,10 +44,7 @@ from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY as NAMESPACE_KE
 from busway.broker.namespace.catalogue_rows import EntityRow as EntityRow
 from busway.broker.namespace.catalogue_rows import NamespaceRow, entity_rows
 from busway.broker.namespace.catalogue_rows import StoreRow as StoreRow
-from busway.broker.namespace.catalogue_rows import object_at as object_at
-from busway.broker.namespace.catalogue_rows import read_row as read_row
 from busway.broker.namespace.catalogue_rows import store_rows as store_rows
-from busway.broker.namespace.catalogue_rows import written_row as written_row
 from busway.broker.namespace.contents import NamespaceContents as NamespaceContents
 from busway.broker.namespace.entity_creation import EntityCreation
 from busway.broker.namespace.entity_deletion import EntityDeletion, make_new

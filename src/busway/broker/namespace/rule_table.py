@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
-from busway.broker.namespace.catalogue_rows import read_row, written_row
 from busway.clock import Entropy
-from busway.model.descriptions import Json, integer_at, list_at, text_at
 from busway.model.entity_path import path_key, topic_key_of
 from busway.model.errors import BadArgument
+from busway.model.json_rows import Json, integer_at, list_at, read_row, text_at, written_row
 from busway.rules.rule import (
     COMPATIBILITY_LEVEL,
     DEFAULT_RULE_NAME,

@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, Protocol
 
-from busway.amqp.connection import EngineSettings
-from busway.amqp.engine_settings import StrangerLimits
+from busway.amqp.engine_settings import EngineSettings, StrangerLimits
 from busway.event_loop import LOOP
 from busway.gateway.amqp.links.link_host import Alarm
 from busway.gateway.amqp.links.waiting_attaches import WaitingAttaches

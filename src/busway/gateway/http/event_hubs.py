@@ -80,7 +80,7 @@ from busway.gateway.http.presence import presence_of, spelled_headers
 from busway.gateway.http.untrusted_input import parse_json
 from busway.message.event_record import Event, event_of
 from busway.message.message import ticks_of
-from busway.model.descriptions import LISTEN, MANAGE, SEND, Json, rule_json
+from busway.model.descriptions import LISTEN, MANAGE, SEND, rule_json
 from busway.model.entity_path import path_key, shown
 from busway.model.errors import (
     BadArgument,
@@ -90,6 +90,7 @@ from busway.model.errors import (
     MessageTooLarge,
     Unauthorized,
 )
+from busway.model.json_rows import Json
 from busway.streams.event_hub import EventHub, put_publisher
 from busway.streams.event_hubs import EventHubs
 from busway.streams.hub_descriptions import (

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from busway.client.entity_properties import Value
 from busway.client.errors import ClientError, EntityExists, EntityMissing, NotAuthorised
-from busway_spark.pipeline.capture.capture_commit import check_source, notes_of
+from busway_spark.pipeline.capture.capture_commit import check_source
 from busway_spark.pipeline.capture.capture_sink import (
     CAPTURED_HUB,
     CAPTURED_QUEUE,
@@ -43,7 +43,7 @@ from busway_spark.pipeline.capture.capture_sink import (
 )
 from busway_spark.pipeline.capture.captured_writer import ZSTD
 from busway_spark.pipeline.captured.capture_root import CHECKPOINTS, CaptureRoot, spark_location
-from busway_spark.pipeline.captured.captured import SCHEMA, entity_folder
+from busway_spark.pipeline.captured.captured import SCHEMA, entity_folder, notes_of
 from busway_spark.pipeline.captured.captured_files import last_numbers
 from busway_spark.pipeline.captured.delta_table import require_delta
 from busway_spark.pipeline.job import (

@@ -77,12 +77,16 @@ from busway_spark.pipeline.capture.captured_writer import (
     to_note,
 )
 from busway_spark.pipeline.captured.capture_root import CaptureRoot
-from busway_spark.pipeline.captured.captured import COMMITTED as COMMITTED
-from busway_spark.pipeline.captured.captured import MOVING_KEY, note_text, parse_path, parsed_note, read_note
-from busway_spark.pipeline.captured.captured import notes_of as notes_of
-from busway_spark.pipeline.captured.manifests import FileSpan as FileSpan
-from busway_spark.pipeline.captured.manifests import Records, noted_records, records_note
-from busway_spark.pipeline.captured.manifests import span_of as span_of
+from busway_spark.pipeline.captured.captured import (
+    COMMITTED,
+    MOVING_KEY,
+    note_text,
+    notes_of,
+    parse_path,
+    parsed_note,
+    read_note,
+)
+from busway_spark.pipeline.captured.manifests import Records, noted_records, records_note, span_of
 from busway_spark.pipeline.captured.object_store import ObjectStore, Overtaken, Tag, plain_words
 from busway_spark.pipeline.job import JobFailed
 

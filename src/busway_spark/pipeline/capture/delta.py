@@ -49,7 +49,6 @@ from busway_spark.pipeline.capture.capture_commit import (
     check_repeated,
     is_repeated,
     missing_sentence,
-    notes_of,
     store_sentence,
 )
 from busway_spark.pipeline.capture.captured_writer import (
@@ -67,6 +66,7 @@ from busway_spark.pipeline.captured.captured import (
     entity_folder,
     folder_of,
     note_text,
+    notes_of,
     parse_path,
     read_note,
 )

@@ -30,7 +30,7 @@ from pyspark.sql.types import VariantVal
 
 from busway.client.errors import ClientError
 from busway.message.changed_payload import MESSAGE_ID
-from busway_spark.pipeline.deadletters import columns as columns
+from busway_spark.pipeline.deadletters import columns
 from busway_spark.pipeline.deadletters.columns import BODY, SCHEDULED, TIME_TO_LIVE, Fix
 from busway_spark.pipeline.deadletters.move import Mover
 from busway_spark.pipeline.deadletters.plan import (

@@ -47,7 +47,7 @@ from pyspark.sql import functions as F
 from busway.client.atom_entries import BadAnswer
 from busway.client.errors import ClientError, EntityExists, EntityMissing
 from busway.message.changed_payload import MESSAGE_ID, PROPERTY_MARK
-from busway_spark.pipeline.deadletters import columns as columns
+from busway_spark.pipeline.deadletters import columns
 from busway_spark.pipeline.deadletters.plan import (
     LOCKED,
     PLANNED,

@@ -37,7 +37,6 @@ from busway.gateway.amqp.links.addresses import LinkNode, NodeKind, use_of
 from busway.gateway.amqp.links.browse_link import EmptyReceiveLink, Selector, check_unselected, selector_of
 from busway.gateway.amqp.links.waiting_attaches import accepted_late
 from busway.model.descriptions import (
-    FOREVER_MS,
     LINK_WORDS,
     MANAGE,
     AnyDescription,
@@ -46,6 +45,7 @@ from busway.model.descriptions import (
     SubscriptionDescription,
     TopicDescription,
 )
+from busway.model.durations import FOREVER_MS
 from busway.model.entity_path import EntityAddress, check_name, path_key, shown, subscription_path
 from busway.model.errors import (
     BrokerError,
