@@ -112,10 +112,16 @@ def test_an_open_is_capped_at_8192_bytes() -> None:
     assert isinstance(fine.feed(make_frame(Open("c" * 8_000)))[0], ConnectionOpened)
 
 
-def test_a_trickling_frame_costs_linear_work() -> None:
-    """A frame of the largest size, byte by byte: the buffer never rebuilds what it holds."""
-    factory = FrameFactory().begun()
+def test_a_trickling_frame_is_put_together_once() -> None:
+    """Attack: a frame of the largest size comes byte by byte. Nothing is looked at, and so nothing is copied, before
+    the last of them is there."""
     big = make_frame(Begin(None, 0, 10, 10), channel=1, payload=b"\x00" * 60_000)
+    buffer = FrameBuffer()
+    buffer.keep(big[:8], 0, len(big))
+    assert all(buffer.join(big[at : at + 1]) == b"" for at in range(8, len(big) - 1))
+    assert buffer.join(big[-1:]) == big
+
+    factory = FrameFactory().begun()
     for at in range(len(big) - 1):
         factory.server.receive(big[at : at + 1], 0.0)
     assert not factory.server.over
