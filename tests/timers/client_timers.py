@@ -110,9 +110,9 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
-        "busway/cli/resubmission.py",
+        "busway/client/management.py",
         Timer(
-            "Resubmission._renew_held",
+            "HeldLocks.renew",
             LOOKS,
             "locks of messages that are passed by",
             "their release",
@@ -390,14 +390,6 @@ CLIENT_TIMERS: Final = (
             "another word",
             "spark/test_deadletter_moves::test_a_stop_leaves_the_rest_for_the_next_run",
             longest_s=2,
-        ),
-        Timer(
-            "Mover._renew_held",
-            LOOKS,
-            "locks of messages that are passed by",
-            "their release",
-            "they are renewed",
-            "timers/test_spark_side_timers::test_held_locks_are_renewed_at_half_of_their_time",
         ),
         Timer(
             "Mover._run_link",

@@ -10,13 +10,14 @@ import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from busway.cli import resubmission
-from busway.cli.resubmission import Resubmission
+from busway.client import management as client_management
 from busway.client.connection_string import ConnectionString
 from busway.client.errors import LockLost, Refused, Unreachable
+from busway.client.management import HeldLocks
 from busway_spark.pipeline.deadletters import move as deadletters_move
 from busway_spark.pipeline.deadletters.move import Mover
 from busway_spark.pipeline.job import JobProgress
@@ -53,7 +54,7 @@ class Naps:
 @pytest.fixture
 def naps(monkeypatch: pytest.MonkeyPatch) -> Naps:
     made = Naps()
-    for module in (patience, two_phase, deadletters_move, bulk_claims, stock_claims, resubmission):
+    for module in (patience, two_phase, deadletters_move, bulk_claims, stock_claims, client_management):
         monkeypatch.setattr(module, "time", made, raising=False)
     monkeypatch.setattr(patience.random, "random", lambda: 0.0)
     monkeypatch.setattr(asyncio, "sleep", made.sleep_async)
@@ -121,11 +122,11 @@ def test_a_session_that_somebody_else_has_is_tried_for_a_minute(naps: Naps) -> N
         opened.append(naps.now)
         raise refused
 
-    desk: Any = ClaimSteps.__new__(ClaimSteps)
-    desk._sessions, desk._address = {}, "q"
-    desk._client = SimpleNamespace(get_queue_receiver=lambda *_, **__: SimpleNamespace(open=open_))
+    steps: Any = ClaimSteps.__new__(ClaimSteps)
+    steps._sessions, steps._address = {}, "q"
+    steps._client = SimpleNamespace(get_queue_receiver=lambda *_, **__: SimpleNamespace(open=open_))
     with pytest.raises(Refused):
-        asyncio.run(desk._session("blue"))
+        asyncio.run(steps._session("blue"))
     assert 60 <= opened[-1] - opened[0] <= 61
 
 
@@ -140,32 +141,29 @@ def test_a_mover_tries_again_after_its_connection_broke(naps: Naps) -> None:
     async def release() -> None:
         released.append(1)
 
-    mover._work, mover._release_held = breaks, release
+    mover._work, mover._held = breaks, SimpleNamespace(release=release)
     with pytest.raises(Unreachable):
         asyncio.run(mover.run())
     assert naps.slept == [number / 2 for number in range(1, len(naps.slept) + 1)]
     assert released == [1]
 
 
-@pytest.mark.parametrize("kind", [Mover, Resubmission])
-def test_held_locks_are_renewed_at_half_of_their_time(
-    kind: type, naps: Naps, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_held_locks_are_renewed_at_half_of_their_time(naps: Naps) -> None:
     """Waiting: not sooner, and again after another half."""
     times: list[float] = []
 
-    async def renewed(_management: object, held: list[str]) -> list[str]:
+    async def renew(_tokens: object) -> None:
         times.append(naps.now)
-        return held
 
-    monkeypatch.setattr(resubmission, "renewed", renewed)
-    monkeypatch.setattr(deadletters_move, "renewed", renewed)
-    work: Any = object.__new__(kind)
-    work._held, work._lock_s, work._renew_at, work._management = ["token"], 60.0, naps.now + 30, None
+    management: Any = SimpleNamespace(renew_message_locks=renew)
+    held = HeldLocks(management)
+    first: Any = SimpleNamespace(locked_until_ms=(naps.now + 60) * 1000)
+    held.received([first])
+    held.keep([uuid4()])
 
     async def run() -> None:
         for _ in range(90):
-            await work._renew_held()
+            await held.renew()
             naps.sleep(1)
 
     begun = naps.now

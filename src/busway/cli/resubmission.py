@@ -15,16 +15,14 @@ Locks outlive links (R-19), so settling goes by tokens through the management no
 one before it has more unsettled deliveries than a server allows.
 """
 
-import asyncio
 import contextlib
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from busway.client.errors import ClientError, LockLost
-from busway.client.management import renewed, slices
+from busway.client.errors import LockLost
+from busway.client.management import HeldLocks
 from busway.client.messages import resubmitted_id
 from busway.message.message import TICKS_PER_MS
 from busway.message.message_subject import instant_of_ms, value_of_amqp
@@ -45,7 +43,6 @@ _PAGE: Final = 250
 _LINK_DELIVERIES_MAX: Final = 1_000
 #: What lies in the dead-letter queue is at hand; whatever takes longer is locked by somebody else.
 _WAIT_S: Final = 2.0
-_LOCK_S_MIN, _LOCK_S_MAX = 5.0, 300.0
 
 Chooser = Callable[["ServiceBusReceivedMessage"], bool]
 
@@ -96,9 +93,7 @@ class Resubmission:
         self._without = without
         self._source = source
         self._management = client.get_management(dead_letters)
-        self._held: list[UUID] = []
-        self._renew_at = 0.0
-        self._lock_s = _LOCK_S_MIN
+        self._held = HeldLocks(self._management)
         self.moved = 0
         #: Those that the destination did not take; they stay dead-lettered. And why, of the first one.
         self.refused = 0
@@ -115,7 +110,7 @@ class Resubmission:
                     return
         finally:
             self.is_blocked = self._handled < planned.chosen and len(self._held) >= HELD_MAX
-            await self._release_held()
+            await self._held.release()
 
     async def _run_link(self, planned: LetterSurvey, progressed: Callable[[int], None]) -> bool:
         """Works on one link for as long as it may be used. False when no more messages come."""
@@ -127,15 +122,12 @@ class Resubmission:
                     return False
                 taken += len(messages)
                 progressed(await self._move(messages, planned))
-                await self._renew_held()
+                await self._held.renew()
         return True
 
     async def _receive(self, receiver: "ServiceBusReceiver", count: int) -> "list[ServiceBusReceivedMessage]":
         messages = await receiver.receive_messages(count, _WAIT_S) if count > 0 else []
-        if messages and not self._held:
-            until_ms = messages[0].locked_until_ms or 0
-            self._lock_s = min(max(until_ms / 1000 - time.time(), _LOCK_S_MIN), _LOCK_S_MAX)
-            self._renew_at = time.monotonic() + self._lock_s / 2
+        self._held.received(messages)
         return messages
 
     async def _move(self, messages: "list[ServiceBusReceivedMessage]", planned: LetterSurvey) -> int:
@@ -146,7 +138,7 @@ class Resubmission:
             if is_known and self._chooses(message) and self._handled + len(chosen) < planned.chosen:
                 chosen.append(message)
             else:
-                self._held += _tokens([message])
+                self._held.keep(_tokens([message]))
         sent = await self._send(chosen) if chosen else []
         if sent:
             # A lock that ran out meanwhile: the message will be there again, and its id tells that it is the same.
@@ -161,11 +153,11 @@ class Resubmission:
             payloads = [message.encode_again(self._without, self._new_id(message)) for message in chosen]
             refusals = await self._sender.send_each(payloads)
         except BaseException:
-            self._held += _tokens(chosen)
+            self._held.keep(_tokens(chosen))
             raise
         pairs = list(zip(chosen, refusals, strict=True))
         refused = [message for message, refusal in pairs if refusal is not None]
-        self._held += _tokens(refused)
+        self._held.keep(_tokens(refused))
         self.refused += len(refused)
         first = next((refusal for refusal in refusals if refusal is not None), None)
         if first is not None and len(refused) == len(chosen):
@@ -181,18 +173,6 @@ class Resubmission:
     @property
     def _handled(self) -> int:
         return self.moved + self.refused
-
-    async def _renew_held(self) -> None:
-        if not self._held or time.monotonic() < self._renew_at:
-            return
-        self._held = await renewed(self._management, self._held)
-        self._renew_at = time.monotonic() + self._lock_s / 2
-
-    async def _release_held(self) -> None:
-        """Whatever ended the work: a lost connection or lock changes nothing about what was moved."""
-        for tokens in slices(self._held):
-            with contextlib.suppress(ClientError, asyncio.TimeoutError):
-                await self._management.settle_all(tokens, "released")
 
 
 def _tokens(messages: "list[ServiceBusReceivedMessage]") -> list[UUID]:

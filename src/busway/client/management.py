@@ -3,7 +3,9 @@
 Among it are locks that are kept on messages while others are worked on: they are renewed by their tokens.
 """
 
-from collections.abc import Callable
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol
 from uuid import UUID
 
@@ -11,7 +13,7 @@ from busway.amqp.errors import AmqpError
 from busway.amqp.performatives import TransactionalState
 from busway.amqp.sections import AmqpMessage
 from busway.amqp.types import Array, Int, Long, Timestamp, UInt
-from busway.client.errors import LockLost, Refused, error_of
+from busway.client.errors import ClientError, LockLost, Refused, TimedOut, Unreachable, error_of
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 
 _LONG: Final = 0x81
@@ -203,19 +205,60 @@ def _messages(answer: dict[str, object]) -> list[tuple[bytes, UUID | None]]:
 
 
 _TOKENS_AT_ONCE: Final = 500
+_LOCK_S_MIN: Final = 2.0
+_LOCK_S_MAX: Final = 300.0
+
+
+class HeldLocks:
+    """Locks of messages that were received and are not worked on: kept until they are given back, so that the same
+    messages do not come again meanwhile."""
+
+    def __init__(self, management: Management) -> None:
+        self._management = management
+        self._tokens: list[UUID] = []
+        self._lock_s = _LOCK_S_MIN
+        self._renew_at = 0.0
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def received(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """How long a lock lasts is told by the first that may be kept."""
+        if messages and not self._tokens:
+            left_s = (messages[0].locked_until_ms or 0) / 1000 - time.time()
+            self._lock_s = min(max(left_s, _LOCK_S_MIN), _LOCK_S_MAX)
+            self._renew_at = time.monotonic() + self._lock_s / 2
+
+    def keep(self, tokens: Iterable[UUID]) -> None:
+        self._tokens += tokens
+
+    async def renew(self) -> None:
+        """Those that are half over. What is lost meanwhile is let go."""
+        if not self._tokens or time.monotonic() < self._renew_at:
+            return
+        kept: list[UUID] = []
+        for some in slices(self._tokens):
+            kept += await _renewed(self._management, some)
+        self._tokens = kept
+        self._renew_at = time.monotonic() + self._lock_s / 2
+
+    async def release(self) -> None:
+        """Whatever ended the work: a lost connection or lock changes nothing about what was done."""
+        tokens, self._tokens = self._tokens, []
+        for some in slices(tokens):
+            try:
+                await self._management.settle_all(some, "released")
+            except (LockLost, Unreachable, TimedOut, TimeoutError):
+                continue
+            except ClientError:
+                # A server that does not know the word: giving back counts as a delivery there.
+                with contextlib.suppress(ClientError):
+                    await self._management.settle_all(some, "abandoned")
 
 
 def slices(tokens: list[UUID]) -> list[list[UUID]]:
     """As many as one request takes."""
     return [tokens[start : start + _TOKENS_AT_ONCE] for start in range(0, len(tokens), _TOKENS_AT_ONCE)]
-
-
-async def renewed(management: Management, tokens: list[UUID]) -> list[UUID]:
-    """Those that still hold."""
-    kept: list[UUID] = []
-    for some in slices(tokens):
-        kept += await _renewed(management, some)
-    return kept
 
 
 async def _renewed(management: Management, tokens: list[UUID]) -> list[UUID]:

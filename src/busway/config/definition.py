@@ -43,6 +43,7 @@ from busway.model.descriptions import (
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
+    authorization_rules_of,
     properties_json,
     rule_json,
 )
@@ -287,12 +288,10 @@ def _check_forwards(config: Config, present: Definition) -> None:
 def _merged(known: Description, wish: Wish) -> Description:
     values = {name: getattr(wish.description, name) for name in wish.fields}
     if "authorization_rules" in wish.fields:
-        values["authorization_rules"] = merged_keys(_keys_of(known), _keys_of(wish.description))
+        values["authorization_rules"] = merged_keys(
+            authorization_rules_of(known), authorization_rules_of(wish.description)
+        )
     return _kept_alive(described(known, values))
-
-
-def _keys_of(description: Description) -> tuple[AuthorizationRule, ...]:
-    return () if isinstance(description, SubscriptionDescription) else description.authorization_rules
 
 
 def _kept_alive(wanted: Description) -> Description:
@@ -317,7 +316,7 @@ def _differences(update: Update) -> Iterator[str]:
         have, want = getattr(update.present, entry.field), getattr(update.wanted, entry.field)
         if have != want:
             yield f"{entry.name} {_shown(entry, have)} → {_shown(entry, want)}"
-    if _keys_of(update.present) != _keys_of(update.wanted):
+    if authorization_rules_of(update.present) != authorization_rules_of(update.wanted):
         yield "AuthorizationRules"
 
 

@@ -502,6 +502,11 @@ def _rule_of_json(data: object) -> AuthorizationRule:
     )
 
 
+def authorization_rules_of(description: Description) -> tuple[AuthorizationRule, ...]:
+    """A subscription has those of its topic."""
+    return () if isinstance(description, SubscriptionDescription) else description.authorization_rules
+
+
 ROOT_RULE_NAME: Final = "RootManageSharedAccessKey"
 _KEY_BYTES: Final = 32
 

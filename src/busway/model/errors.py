@@ -126,6 +126,11 @@ class EntityUpdated(BrokerError):
 class ServerBusy(BrokerError):
     """The server is busy. Please try again later."""
 
+    @classmethod
+    def without(cls, what: str) -> "ServerBusy":
+        """This is needed, and cannot be reached for the moment."""
+        return cls(f"{what} is not available just now. Please try again.")
+
 
 class InternalError(BrokerError):
     """The server met an error it did not expect. Please try again."""

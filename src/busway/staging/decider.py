@@ -58,7 +58,7 @@ def open_batch(keeper: StoreKeeper) -> CommitBatch:
             return keeper.store.batch()
     except StoreUnavailable as error:
         keeper.fail(error)
-    raise ServerBusy(f"The store {keeper.name} is not available just now. Please try again.")
+    raise ServerBusy.without(f"The store {keeper.name}")
 
 
 async def all_durable(joined: list[Joined]) -> None:

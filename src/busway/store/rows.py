@@ -22,7 +22,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from busway.message.message import Message
-from busway.store.contract import COUNTER_BITS, COUNTER_MASK, FragmentKey
+from busway.store.contract import COUNTER_BITS, COUNTER_MASK, Counters, FragmentKey, FragmentRow
 
 #: A row of `messages`: key, enqueued_at, expires_at, checksum, more, bare (or the number of a payload).
 MessageTuple = tuple[int, int, int, int, bytes | None, bytes | int]
@@ -442,3 +442,30 @@ class RawPage:
             return None
         bare = self._payload_of(row[5])
         return None if bare is None else message_of((*row[:5], bare), place)
+
+
+def counter_values(counters: Counters) -> tuple[int, int, int, int, int, int, int]:
+    """In the order of the columns of `fragments`."""
+    return (
+        counters.last_counter,
+        counters.active,
+        counters.deferred,
+        counters.scheduled,
+        counters.bytes,
+        counters.expiry_high_ms,
+        counters.accessed_at_ms,
+    )
+
+
+def fragment_row(key: int, owner: str, fragment_index: int, *values: int) -> FragmentRow:
+    counters = Counters()
+    (
+        counters.last_counter,
+        counters.active,
+        counters.deferred,
+        counters.scheduled,
+        counters.bytes,
+        counters.expiry_high_ms,
+        counters.accessed_at_ms,
+    ) = values
+    return FragmentRow(FragmentKey(key), owner, fragment_index, counters)

@@ -112,9 +112,7 @@ class EventHub:
         )
 
     def _away(self, index: PartitionIndex) -> ServerBusy:
-        return ServerBusy(
-            f"The partition {index} of '{self.path}' is not available just now. Please try again."
-        )
+        return ServerBusy.without(f"The partition {index} of '{self.path}'")
 
     # -- publishing
 

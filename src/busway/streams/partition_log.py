@@ -285,7 +285,7 @@ class PartitionLog:
             raise self._away() from None
 
     def _away(self) -> ServerBusy:
-        return ServerBusy(f"The {self.name} is not available just now. Please try again.")
+        return ServerBusy.without(f"The {self.name}")
 
     # -- what it holds
 

@@ -274,7 +274,7 @@ class FragmentChoice:
         self._turn = slow if slow >= 0 else refusing
         chosen = self._members[order[self._turn]] if self._turn >= 0 else None
         if chosen is None:
-            raise ServerBusy(f"'{settings.path}' is not available just now. Please try again.")
+            raise ServerBusy.without(f"'{settings.path}'")
         return chosen
 
 

@@ -195,7 +195,7 @@ class FragmentGroup(Outlet):
             return
         if not self.settings.allows_receive:
             raise EntityDisabled
-        raise ServerBusy(f"'{self.settings.path}' is not available just now. Please try again.")
+        raise ServerBusy.without(f"'{self.settings.path}'")
 
     def add_receiver(self, receiver: Receiver) -> None:
         self.check_receivable()
@@ -259,7 +259,7 @@ class FragmentGroup(Outlet):
     def _check_readable(self) -> None:
         members = self.members.usable()
         if not members:
-            raise ServerBusy(f"'{self.settings.path}' is not available just now. Please try again.")
+            raise ServerBusy.without(f"'{self.settings.path}'")
         members[0].check_readable()
 
     async def receive_by_number(

@@ -276,7 +276,7 @@ class Publication(Preparation):
         nothing of it can."""
         distribution = self._distribution
         if not distribution.is_usable():
-            raise ServerBusy(f"'{distribution.path()}' is not available just now. Please try again.")
+            raise ServerBusy.without(f"'{distribution.path()}'")
         if self._selection is not distribution.selection or self._version != self._selection.version:
             self.begin_anew()
         while True:

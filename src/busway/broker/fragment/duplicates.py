@@ -201,7 +201,7 @@ class DuplicateFilter:
         self._line.clear()
         for run in runs:
             self._fragment.intake.pending_bytes -= run.bytes
-            run.fail(ServerBusy("The history of message ids is not available just now. Please try again."))
+            run.fail(ServerBusy.without("The history of message ids"))
 
     # -- forgetting
 

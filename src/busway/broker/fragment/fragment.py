@@ -256,7 +256,7 @@ class Fragment(Outlet):
     def batch(self) -> CommitBatch:
         """The store's open batch. Raises ServerBusy while there is none."""
         if self.is_failed:
-            raise ServerBusy(f"'{self.settings.path}' is not available just now. Please try again.")
+            raise ServerBusy.without(f"'{self.settings.path}'")
         try:
             return self.store.batch()
         except StoreUnavailable:
@@ -360,7 +360,7 @@ class Fragment(Outlet):
         if not self.settings.allows_receive:
             raise EntityDisabled
         if not self.is_usable():
-            raise ServerBusy(f"'{self.settings.path}' is not available just now. Please try again.")
+            raise ServerBusy.without(f"'{self.settings.path}'")
 
     def is_suspended(self) -> bool:
         """Another server may have the store: nothing is locked, granted or handed out."""

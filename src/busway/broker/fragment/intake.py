@@ -203,7 +203,7 @@ class Intake:
         """The same, whatever the status of the entity."""
         fragment = self._fragment
         if not fragment.is_usable():
-            return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
+            return ServerBusy.without(f"'{fragment.settings.path}'")
         if fragment.store.accepts_payload():
             return None
         if fragment.store.is_congested():
@@ -327,7 +327,7 @@ class Intake:
         """Why so many copies cannot join now."""
         fragment = self._fragment
         if not fragment.is_usable():
-            return ServerBusy(f"'{fragment.settings.path}' is not available just now. Please try again.")
+            return ServerBusy.without(f"'{fragment.settings.path}'")
         return self.number_fault(count)
 
     def _enter(self, run: SentRun, batch: CommitBatch, wall_ms: int) -> None:

@@ -35,7 +35,7 @@ async def read(path: str, request: Awaitable[T]) -> T:
     try:
         return await request
     except StoreError:
-        raise ServerBusy(f"The store of '{path}' is not available just now. Please try again.") from None
+        raise ServerBusy.without(f"The store of '{path}'") from None
 
 
 def check_fits(numbers: Iterable[int], sizes: Mapping[int, int], bytes_max: int) -> None:

@@ -21,6 +21,7 @@ from busway.model.descriptions import (
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
+    authorization_rules_of,
     completed_rules,
     never_idle,
     routes,
@@ -57,7 +58,7 @@ class EntityUpdate:
                 await self._turn(row, changed)
             contents.record("Update", present)
         contents.auto_delete.watch(row.key)
-        if _rules_of(checked) != _rules_of(present):
+        if authorization_rules_of(checked) != authorization_rules_of(present):
             contents.rights_changed()
         return changed.description
 
@@ -170,7 +171,3 @@ class EntityUpdate:
                 )
             else:
                 contents.entities.put(changed)
-
-
-def _rules_of(description: Description) -> object:
-    return () if isinstance(description, SubscriptionDescription) else description.authorization_rules

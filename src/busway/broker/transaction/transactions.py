@@ -523,7 +523,7 @@ def _top_of(path: str) -> tuple[str, str]:
 def _unusable(fragment: Fragment) -> BrokerError | None:
     if fragment.is_usable():
         return None
-    return ServerBusy("The store is not available just now. Please try again.")
+    return ServerBusy.without("The store")
 
 
 def _rolled_back(reason: BrokerError) -> TransactionRolledBack:

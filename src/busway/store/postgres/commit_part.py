@@ -20,7 +20,6 @@ from busway.store.contract import (
     COUNTER_MASK,
     Change,
     CommitBatch,
-    Counters,
     FragmentKey,
     LogChanges,
     Move,
@@ -31,6 +30,7 @@ from busway.store.contract import (
 from busway.store.log_rows import chunk_row
 from busway.store.postgres.batch_arrays import Rows
 from busway.store.rows import (
+    counter_values,
     deleted_keys,
     key_bounds,
     keys_among,
@@ -419,18 +419,6 @@ def _write_logs(part: CommitPart, changes: LogChanges) -> None:
         part.rows["producers"] = list(producers.values())
     if changes.producers_purged:
         part.rows["producers_purged"] = list(changes.producers_purged)
-
-
-def counter_values(counters: Counters) -> tuple[int, int, int, int, int, int, int]:
-    return (
-        counters.last_counter,
-        counters.active,
-        counters.deferred,
-        counters.scheduled,
-        counters.bytes,
-        counters.expiry_high_ms,
-        counters.accessed_at_ms,
-    )
 
 
 def _mark_values(store: int, mark: TransferMark) -> tuple[int, str, int, int]:

@@ -22,7 +22,6 @@ from busway.clock import Clock
 from busway.store.contract import (
     ChunkHead,
     ChunkPage,
-    Counters,
     FragmentKey,
     FragmentRow,
     ProducerRow,
@@ -34,7 +33,7 @@ from busway.store.postgres.server_checks import Connection, connect
 from busway.store.postgres.sqlstates import Meaning, meaning_of
 from busway.store.postgres.url import PostgresUrl
 from busway.store.reads import DamagedState, FirstNumbers, RawSession
-from busway.store.rows import NUMBER_MASK, RawPage, key_bounds, unsealed
+from busway.store.rows import NUMBER_MASK, RawPage, fragment_row, key_bounds, unsealed
 from busway.store.statements import statements_of
 
 query = statements_of(__package__).query
@@ -262,7 +261,7 @@ class PostgresReader:
             rows = self._all(_READ_FRAGMENTS, self._store)
         else:
             rows = self._all(_READ_SOME_FRAGMENTS, self._store, [int(key) for key in keys])
-        return [_fragment_row(*row) for row in rows]
+        return [fragment_row(*row) for row in rows]
 
     def catalogue(self) -> tuple[int, dict[str, str]]:
         with self._snapshot():
@@ -356,20 +355,6 @@ def _no_payload(_: int) -> bytes | None:
 
 def _within(value: int) -> int:
     return min(max(value, -_FAR), _FAR)
-
-
-def _fragment_row(key: int, owner: str, fragment_index: int, *values: int) -> FragmentRow:
-    counters = Counters()
-    (
-        counters.last_counter,
-        counters.active,
-        counters.deferred,
-        counters.scheduled,
-        counters.bytes,
-        counters.expiry_high_ms,
-        counters.accessed_at_ms,
-    ) = values
-    return FragmentRow(FragmentKey(key), owner, fragment_index, counters)
 
 
 _READ_MESSAGES: Final = by_place("read_messages")

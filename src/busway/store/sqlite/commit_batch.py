@@ -36,7 +36,6 @@ from busway.store.contract import (
     COUNTER_BITS,
     Change,
     CommitBatch,
-    Counters,
     FragmentKey,
     Move,
     TransferMark,
@@ -46,6 +45,7 @@ from busway.store.rows import (
     Front,
     count_bodies,
     count_sessions,
+    counter_values,
     deleted_keys,
     find_shared,
     key_bounds,
@@ -239,7 +239,7 @@ class BatchWriter:
         apsw raises; the caller rolls back."""
         execute = self._cursor.execute
         # As they are now: what joins the next batch meanwhile is not in this one.
-        counters = [(*_counter_values(counters), key) for key, counters in batch.counters.items()]
+        counters = [(*counter_values(counters), key) for key, counters in batch.counters.items()]
         self._touched.clear()
         self._payloads.begin()
         self._runs.begin()
@@ -447,7 +447,7 @@ class BatchWriter:
         self._cursor.executemany(
             _FRAGMENT_CREATE,
             [
-                (row.key, row.owner, row.fragment_index, *_counter_values(row.counters))
+                (row.key, row.owner, row.fragment_index, *counter_values(row.counters))
                 for row in batch.fragments_created
             ],
         )
@@ -537,18 +537,6 @@ def _source_and_target(move: Move) -> tuple[int, int]:
 
 def _mark_values(mark: TransferMark) -> tuple[str, int, int]:
     return mark.source_store, mark.source_fragment, mark.source_number
-
-
-def _counter_values(counters: Counters) -> tuple[int, int, int, int, int, int, int]:
-    return (
-        counters.last_counter,
-        counters.active,
-        counters.deferred,
-        counters.scheduled,
-        counters.bytes,
-        counters.expiry_high_ms,
-        counters.accessed_at_ms,
-    )
 
 
 def _by_source(name: str) -> tuple[str, ...]:

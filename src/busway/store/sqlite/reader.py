@@ -13,9 +13,9 @@ from typing import Any, Final
 import apsw
 
 from busway.message.message import PLACE_ACTIVE
-from busway.store.contract import Counters, FragmentKey, FragmentRow, TransferMark
+from busway.store.contract import FragmentKey, FragmentRow, TransferMark
 from busway.store.reads import DamagedState, FirstNumbers, RawSession
-from busway.store.rows import NUMBER_MASK, RawPage, key_bounds, unsealed
+from busway.store.rows import NUMBER_MASK, RawPage, fragment_row, key_bounds, unsealed
 from busway.store.sqlite.event_logs import LogReader
 from busway.store.sqlite.message_runs import RunReader
 from busway.store.statements import statements_of
@@ -358,26 +358,12 @@ class Reader:
         else:
             values = [(key,) for key in sorted(set(keys)) if key > 0]
             rows = self._all_of_many(_READ_FRAGMENT, values)
-        return [_fragment_row(*row) for row in rows]
+        return [fragment_row(*row) for row in rows]
 
     def catalogue(self) -> tuple[int, dict[str, str]]:
         texts: dict[str | None, Any] = dict(self._all(_READ_CATALOGUE))
         version = int(texts.pop(None, 0))
         return version, {str(key): str(text) for key, text in texts.items()}
-
-
-def _fragment_row(key: int, owner: str, fragment_index: int, *values: int) -> FragmentRow:
-    counters = Counters()
-    (
-        counters.last_counter,
-        counters.active,
-        counters.deferred,
-        counters.scheduled,
-        counters.bytes,
-        counters.expiry_high_ms,
-        counters.accessed_at_ms,
-    ) = values
-    return FragmentRow(FragmentKey(key), owner, fragment_index, counters)
 
 
 _BEGIN_READ: Final = query("begin_read")

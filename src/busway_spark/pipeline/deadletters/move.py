@@ -16,7 +16,6 @@ there was not.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -27,7 +26,7 @@ from busway.amqp.errors import Condition
 from busway.amqp.performatives import RECEIVER_FIRST, SENDER_UNSETTLED, Source, Target
 from busway.amqp.types import Symbol
 from busway.client.errors import ClientError, LockLost, Refused, TimedOut, Unreachable
-from busway.client.management import renewed, slices
+from busway.client.management import HeldLocks
 from busway.client.messages import ServiceBusReceivedMessage
 from busway.client.receiver import ServiceBusReceiver
 from busway.client.sender import SendingEnd
@@ -57,7 +56,6 @@ _GROUP_MESSAGES: Final = 100
 _GROUP_BYTES: Final = 8 * 1024 * 1024
 _LINK_MESSAGES: Final = 1_000
 _WAIT_S: Final = 1.0
-_LOCK_S_MIN, _LOCK_S_MAX = 2.0, 300.0
 _TRIES: Final = 5
 #: So many refusals one after the other are not the messages' fault.
 _REFUSALS_MAX: Final = 100
@@ -93,9 +91,7 @@ class Mover:
         self._wait_s = wait_s
         self._management = client.get_management(route.dead_letters)
         self._sender: SendingEnd | None = None
-        self._held: list[UUID] = []
-        self._lock_s = _LOCK_S_MIN
-        self._renew_at = 0.0
+        self._held = HeldLocks(self._management)
         self._refusals_in_row = 0
         self._tell_at = 0.0
         self.moved = 0
@@ -116,7 +112,7 @@ class Mover:
                         raise
                     await asyncio.sleep(tries / 2)
         finally:
-            await self._release_held()
+            await self._held.release()
         await self._look_after_the_rest()
 
     # -- walking
@@ -154,16 +150,13 @@ class Mover:
                     await self._move(messages)
                 elif time.monotonic() >= quiet_until or not await self._are_some_there():
                     return False
-                await self._renew_held()
+                await self._held.renew()
         return True
 
     async def _receive(self, receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
         count = min(_SLICE, HELD_MAX - len(self._held))
         messages = await receiver.receive_messages(count, min(_WAIT_S, max(self._wait_s, 0.2)))
-        if messages and not self._held:
-            until_ms = messages[0].locked_until_ms or 0
-            self._lock_s = min(max(until_ms / 1000 - time.time(), _LOCK_S_MIN), _LOCK_S_MAX)
-            self._renew_at = time.monotonic() + self._lock_s / 2
+        self._held.received(messages)
         return messages
 
     async def _move_deferred(self) -> None:
@@ -200,7 +193,7 @@ class Mover:
         number = number_of(message)
         changes = self._plan.changes_of(self._source, number)
         if changes is None:
-            self._held.append(message.lock_token)
+            self._held.keep([message.lock_token])
             return None
         session_id = changes.get("sessionId", message.session_id)
         if self.route.needs_session and session_id is None:
@@ -290,7 +283,7 @@ class Mover:
         return await asyncio.gather(*sends, return_exceptions=True)
 
     def _refuse(self, number: int, token: UUID, sentence: str) -> None:
-        self._held.append(token)
+        self._held.keep([token])
         self._refusals_in_row += 1
         self._plan.mark(self._source, [number], REFUSED, sentence)
 
@@ -321,26 +314,7 @@ class Mover:
     # -- what is held
 
     def _hold(self, letters: Iterable[_Letter]) -> None:
-        self._held += [letter.token for letter in letters]
-
-    async def _renew_held(self) -> None:
-        if not self._held or time.monotonic() < self._renew_at:
-            return
-        self._held = await renewed(self._management, self._held)
-        self._renew_at = time.monotonic() + self._lock_s / 2
-
-    async def _release_held(self) -> None:
-        """Whatever ended the work: a lost connection or lock changes nothing about what was moved."""
-        held, self._held = self._held, []
-        for tokens in slices(held):
-            try:
-                await self._management.settle_all(tokens, "released")
-            except (LockLost, Unreachable, TimedOut):
-                continue
-            except ClientError:
-                # A server that does not know the word: giving back counts as a delivery there.
-                with contextlib.suppress(ClientError):
-                    await self._management.settle_all(tokens, "abandoned")
+        self._held.keep(letter.token for letter in letters)
 
     # -- what is left
 
