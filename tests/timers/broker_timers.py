@@ -94,7 +94,7 @@ BROKER_TIMERS: Final = (
     *timers_in(
         "busway/broker/namespace/entity_table.py",
         Timer(
-            "EntityTable._stray_arrived",
+            "EntityTable._undelivered_arrived",
             RINGS,
             "messages that nobody took, in a turn of their own",
             "",

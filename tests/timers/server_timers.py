@@ -606,7 +606,7 @@ SERVER_TIMERS: Final = (
     *timers_in(
         "busway/store/sqlite/reads.py",
         Timer(
-            "Warmth._run",
+            "TouchedRuns._run",
             LOOKS,
             "how long ago pages were touched",
             "",

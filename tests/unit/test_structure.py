@@ -25,7 +25,9 @@ FUNCTION_LINES_MAX = 70
 FILE_LINES_MAX = 700
 BUCKETS = {"utils", "util", "helpers", "helper", "common", "manager", "base", "misc"}
 #: Furniture and archaisms that once had several meanings each.
-BANNED_WORDS = re.compile(r"(?<![a-z])(doors?|desks?|anterooms?|dear)(?![a-z])", re.IGNORECASE)
+BANNED_WORDS = re.compile(
+    r"(?<![a-z])(doors?|desks?|anterooms?|dear|shall|upon|hitherto|thereof|whilst)(?![a-z])", re.IGNORECASE
+)
 #: Calls that read the machine's clock or chance: below the gateways they come as arguments.
 CLOCKS = {
     "time.time", "time.time_ns", "time.monotonic", "time.monotonic_ns", "time.perf_counter",

@@ -50,7 +50,7 @@ def send(
         str | None, _text_option("--content-type", "For example application/json.")
     ] = None,
     correlation_id: Annotated[str | None, _text_option("--correlation-id", "Free text.")] = None,
-    reply_to: Annotated[str | None, _text_option("--reply-to", "Where answers shall go.")] = None,
+    reply_to: Annotated[str | None, _text_option("--reply-to", "Where answers go.")] = None,
     to: Annotated[str | None, _text_option("--to", "Free text; not interpreted.")] = None,
     time_to_live: Annotated[
         str | None, typer.Option("--time-to-live", metavar="DURATION", help="For example PT1H.")

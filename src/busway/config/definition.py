@@ -153,7 +153,7 @@ class ConfigChanges:
     created: tuple[NewEntity, ...] = ()
     updated: tuple[Update, ...] = ()
     rules: tuple[RuleChange, ...] = ()
-    #: The namespace's rules as they shall be; None when they are already.
+    #: The namespace's rules as they are to be; None when they are already.
     authorization_rules: tuple[AuthorizationRule, ...] | None = None
     hubs: tuple[HubChange, ...] = ()
 

@@ -18,7 +18,7 @@ class Verb(Enum):
 
 
 class Settlement:
-    """What shall happen to locked messages, with the application properties to change (R-11, R-14, R-21)."""
+    """What is to happen to locked messages, with the application properties to change (R-11, R-14, R-21)."""
 
     __slots__ = ("dead_letter_description", "dead_letter_reason", "properties", "verb")
 

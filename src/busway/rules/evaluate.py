@@ -285,7 +285,7 @@ class AmongTexts(Truth):
         return value in self.texts if isinstance(value, str) else None
 
 
-class Likes(Truth):
+class LikesConstant(Truth):
     """LIKE with a constant pattern."""
 
     def __init__(self, operand: Reading, pattern: LikePattern, budget: Budget) -> None:
@@ -301,7 +301,7 @@ class Likes(Truth):
         return self.pattern.matches(value)
 
 
-class LikesRead(Truth):
+class LikesGiven(Truth):
     """LIKE with a pattern or an escape character that the message gives."""
 
     def __init__(self, operand: Reading, pattern: Reading, escape: Reading | None, budget: Budget) -> None:
@@ -467,22 +467,22 @@ class Compilation:
             raise RuleSyntaxError(fault, self.text, likeness.escape_position)
         if pattern is None or (likeness.escape is not None and escape is None):
             given = None if likeness.escape is None else self.reading(likeness.escape)
-            return LikesRead(operand, self.reading(likeness.pattern), given, self._shared_budget())
+            return LikesGiven(operand, self.reading(likeness.pattern), given, self._shared_budget())
         return self._constant_likeness(operand, pattern, escape, likeness.pattern_position)
 
     def _constant_likeness(
         self, operand: Reading, pattern: Constant, escape: Constant | None, position: int
     ) -> Truth:
         if not isinstance(pattern.constant, str):
-            return LikesRead(operand, pattern, escape, self._shared_budget())
+            return LikesGiven(operand, pattern, escape, self._shared_budget())
         if escape is None:
             character: str | None = None
         elif isinstance(escape.constant, str):
             character = escape.constant
         else:
-            return LikesRead(operand, pattern, escape, self._shared_budget())
+            return LikesGiven(operand, pattern, escape, self._shared_budget())
         try:
-            return Likes(operand, LikePattern(pattern.constant, character), self._shared_budget())
+            return LikesConstant(operand, LikePattern(pattern.constant, character), self._shared_budget())
         except FilterError as error:
             raise RuleSyntaxError(str(error), self.text, position) from error
 

@@ -542,7 +542,7 @@ class Captures:
         running.start()
 
     def end(self, key: str, index: int) -> None:
-        """A partition is away, or shall not be captured any more. What was planned is done when it is back."""
+        """A partition is away, or is not to be captured any more. What was planned is done when it is back."""
         running = self._running.pop((key, index), None)
         if running is not None:
             running.stop()

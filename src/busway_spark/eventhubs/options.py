@@ -288,7 +288,7 @@ def _partition(name: str, key: str, hub: str) -> str:
 #: In the metadata of a column of maps, which selections keep: each value is the JSON text of what was sent. So a sink
 #: can tell a frame that was read from texts that somebody wrote.
 JSON_VALUES: Final = "busway.jsonValues"
-#: Likewise: what stands there is where the row came from, not where it shall go.
+#: Likewise: what stands there is where the row came from, not where it goes.
 WAS_READ: Final = "busway.wasRead"
 _TEXTS: Final = MapType(StringType(), StringType())
 #: As in azure-event-hubs-spark.

@@ -53,7 +53,7 @@ _DIGEST_CHARACTERS: Final = 20
 
 @dataclass(frozen=True)
 class SinkWrite:
-    """What a decision is about. The same in all tasks of a write and in each repetition that shall count as it."""
+    """What a decision is about. The same in all tasks of a write and in each repetition that counts as it."""
 
     write: str
     batch: int

@@ -12,7 +12,7 @@ from busway import compiled
 from busway.broker.forward.transfers import Transfers
 from busway.broker.fragment.expiry_and_schedule import Activator
 from busway.broker.fragment.fragment import Fragment
-from busway.broker.fragment.runtime import Strays
+from busway.broker.fragment.runtime import Undelivered
 from busway.broker.fragment.sent_run import SentRun
 from busway.broker.namespace.rule_table import RuleRow, RuleTable
 from busway.message.message import Message
@@ -77,7 +77,7 @@ def test_what_was_deleted_for_a_receiver_and_is_not_put_back_is_found(
 ) -> None:
     """Simulator, A3: receive-and-delete while the queue is loaded anew."""
 
-    def forget(self: Strays, place: tuple[str, FragmentKey], messages: list[Message]) -> None:
+    def forget(self: Undelivered, place: tuple[str, FragmentKey], messages: list[Message]) -> None:
         del self, place, messages
 
     async def calm(self: Faults) -> None:
@@ -86,7 +86,7 @@ def test_what_was_deleted_for_a_receiver_and_is_not_put_back_is_found(
                 return
             await asyncio.sleep(1.0)
 
-    monkeypatch.setattr(Strays, "add", forget)
+    monkeypatch.setattr(Undelivered, "add", forget)
     # What is lost with a store or a crash is lost by right.
     monkeypatch.setattr(Faults, "run", calm)
     change_only(monkeypatch, "Forward", "neighbour")

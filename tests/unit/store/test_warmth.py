@@ -1,13 +1,13 @@
 """Which rows can be read without a thread."""
 
 from busway.store.contract import FragmentKey
-from busway.store.sqlite.reads import Warmth
+from busway.store.sqlite.reads import TouchedRuns
 from tests.harness.manual_clock import ManualClock
 
 
 def test_warmth_covers_what_was_touched_for_a_moment() -> None:
     clock = ManualClock()
-    warmth = Warmth(clock)
+    warmth = TouchedRuns(clock)
     fragment, other = FragmentKey(1), FragmentKey(2)
     assert warmth.last(fragment, 0, 10) is None
     warmth.note(fragment, 0, 10, 10)
@@ -24,7 +24,7 @@ def test_warmth_covers_what_was_touched_for_a_moment() -> None:
 
 
 def test_warmth_is_bounded() -> None:
-    warmth = Warmth(ManualClock())
+    warmth = TouchedRuns(ManualClock())
     for key in range(10_000):
         warmth.note(FragmentKey(key), 0, 1, 5)
     assert len(warmth._runs) <= 256

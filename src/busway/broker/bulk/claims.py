@@ -11,7 +11,7 @@ which may be repeated after a lost answer:
 
 What a claim holds in one fragment (`ClaimRows`) is deferred rows that bear its stamp. The rows themselves are the
 only memory of a held claim, so everything about them may be repeated after any crash and gives the same. Rows are
-read in pages, in order of their numbers, and a page is acted upon in the very step in which it was read. Other
+read in pages, in order of their numbers, and a page is worked on in the very step in which it was read. Other
 deferred rows may lie between those that are asked for; where a page holds nothing else, the walk goes on at the
 next number that is. Rows that somebody has locked by number (R-51) are his for the moment: they are read, neither
 settled nor released.

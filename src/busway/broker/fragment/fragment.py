@@ -216,7 +216,7 @@ class Fragment(Outlet):
         """Once, after it was loaded from the store: sets up what time must bring."""
         self.head_expiry.start()
         self.duplicates.start()
-        self.consumption.put_strays_back()
+        self.consumption.put_undelivered_back()
 
     def is_usable(self) -> bool:
         return not self.is_failed and self.store.state is StoreState.OPEN

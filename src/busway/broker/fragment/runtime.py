@@ -34,13 +34,14 @@ def _nothing_used() -> int:
 Place = tuple[str, FragmentKey]
 
 
-class Strays:
+class Undelivered:
     """Messages that were deleted for a receive-and-delete receiver and never reached it: they are put back (R-1).
 
     The deletion comes first, so between it and the delivery a message exists in memory only. When the receiver is
     gone by then the message goes back under its number. The fragment that deleted it may be gone too: its entity was
-    updated, or its store failed. Then the message strays until the fragment is loaded again, and that one puts it
-    back. Strays are bounded by the credit of those who received. `on_arrival` is told of a fragment that has some."""
+    updated, or its store failed. Then the message waits here until the fragment is loaded again, and that one puts
+    it back. There are never more than those who received had credit for. `on_arrival` is told of a fragment that has
+    some."""
 
     __slots__ = ("_by_place", "on_arrival")
 
@@ -119,11 +120,11 @@ class BrokerRuntime:
         "reserved_bytes",
         "spawn",
         "store_failed",
-        "strays",
         "sweepers",
         "tail_budget",
         "timers",
         "turns",
+        "undelivered",
         "wall_timers",
         "window_budget",
     )
@@ -153,7 +154,7 @@ class BrokerRuntime:
         self.leases: dict[str, StoreLease] = {}
         self.window_budget = window_budget
         #: Deleted messages that wait to be put back.
-        self.strays = Strays()
+        self.undelivered = Undelivered()
         #: What logs of event hubs keep of their ends for readers that follow.
         self.tail_budget = WindowBudget(limits.tails_bytes_max)
         #: Starts a coroutine on the loop and keeps it from being collected; logs what it raises.

@@ -424,13 +424,13 @@ class Consumption:
         try:
             write = fragment.write()
         except ServerBusy:
-            fragment.runtime.strays.add((fragment.store.name, fragment.key), messages)
+            fragment.runtime.undelivered.add((fragment.store.name, fragment.key), messages)
             return
         write.put_back(messages)
         write.join()
 
-    def put_strays_back(self) -> None:
-        """The fragment was loaded, or strays of its kind have come."""
-        messages = self._fragment.runtime.strays.take((self._fragment.store.name, self._fragment.key))
+    def put_undelivered_back(self) -> None:
+        """The fragment was loaded, or messages of its own wait for it."""
+        messages = self._fragment.runtime.undelivered.take((self._fragment.store.name, self._fragment.key))
         if messages:
             self.put_back(messages)

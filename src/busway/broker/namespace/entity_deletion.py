@@ -114,7 +114,7 @@ class EntityDeletion:
                 return
             if contents.entities.is_held(present):
                 return
-            by = Release()
+            by = DeletionMark()
             contents.entities.end_by(present, by)
             try:
                 await self._delete_row(present)
@@ -141,8 +141,8 @@ class EntityDeletion:
         contents.rights_changed()
 
 
-class Release(Attachment):
-    """Stands for the deletion of what nobody holds any more."""
+class DeletionMark(Attachment):
+    """Stands on an entity that goes because nobody holds it any more, so that nobody else takes it up."""
 
     def evict(self, error: BrokerError) -> None:
         """It is gone, or its store is: whoever deletes it hears of that."""

@@ -227,7 +227,7 @@ class EntityTable:
         self._loaded: dict[str, Queue | Topic] = {}
         #: Not to be loaded just now.
         self._parked: set[str] = set()
-        runtime.strays.on_arrival = self._stray_arrived
+        runtime.undelivered.on_arrival = self._undelivered_arrived
 
     # -- rows
 
@@ -375,7 +375,7 @@ class EntityTable:
     def has_owner(self, store_name: str, key: FragmentKey) -> bool:
         return self.index.owner(store_name, key) is not None
 
-    def _stray_arrived(self, place: tuple[str, FragmentKey]) -> None:
+    def _undelivered_arrived(self, place: tuple[str, FragmentKey]) -> None:
         """In a turn of its own: the fragment may just be going."""
         runtime = self._runtime
         runtime.timers.at(runtime.clock.monotonic(), lambda: self._take_back(*place))
@@ -383,11 +383,11 @@ class EntityTable:
     def _take_back(self, store_name: str, key: FragmentKey) -> None:
         """A fragment that cannot be had now takes them when it is loaded."""
         if not self.has_owner(store_name, key):
-            self._runtime.strays.take((store_name, key))
+            self._runtime.undelivered.take((store_name, key))
             return
         fragment = self.fragment(store_name, key)
         if fragment is not None and fragment.is_usable():
-            fragment.consumption.put_strays_back()
+            fragment.consumption.put_undelivered_back()
 
     # -- stores
 
@@ -415,7 +415,7 @@ class EntityTable:
         for row, entity in self.loaded():
             if row.is_partitioned and store_name in row.store_names and row.key not in self._parked:
                 self._regain(row, entity, store_name)
-        for place in self._runtime.strays.places():
+        for place in self._runtime.undelivered.places():
             if place[0] == store_name:
                 self._take_back(*place)
 

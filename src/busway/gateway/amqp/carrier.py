@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from busway.broker.namespace.namespace import SendVia
     from busway.clock import Clock
     from busway.gateway.amqp.links.link_host import Alarm, AttachedLink, OutputWaiter
-    from busway.gateway.amqp.shared import GatewaySettings, Shared, Visit
+    from busway.gateway.amqp.shared import AdmittedConnection, GatewaySettings, Shared
     from busway.gateway.connection_budget import ConnectionBudget
     from busway.model.authorization import Grant, Segments
 
@@ -89,7 +89,7 @@ class Carrier:
         self,
         shared: Shared,
         transport: ByteTransport,
-        visit: Visit,
+        admitted: AdmittedConnection,
         tokens_changed: Callable[[Grant, Grant | None], None],
     ) -> None:
         # Shared.
@@ -100,8 +100,8 @@ class Carrier:
         self.entropy = shared.entropy
         self.now: Callable[[], float] = shared.clock.monotonic
         # Of this connection.
-        self.peer = visit.peer
-        self._visit = visit
+        self.peer = admitted.peer
+        self._admitted = admitted
         self.tokens = TokenHolder(self.limits.tokens_per_connection_max, tokens_changed)
         self.requests = ConnectionRequests(self)
         self.transactions = shared.namespace.transactions()
@@ -133,7 +133,7 @@ class Carrier:
         """A-7, L-11: it has shown a token, on `$cbs` or inside a request. Strangers have their own bounds."""
         if not self.is_stranger or self.is_over:
             return
-        if self._visit.recognise():
+        if self._admitted.recognise():
             self.is_stranger = False
             self.namespace.flows.connections.opened += 1
             self.engine.trust()
@@ -172,7 +172,7 @@ class Carrier:
             task.cancel()
         if not self.is_stranger:
             self.namespace.flows.connections.closed += 1
-        self._visit.leave()
+        self._admitted.leave()
         self._budget.forget(self.holdings)
         self.engine.transport_lost()
 

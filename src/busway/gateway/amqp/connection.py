@@ -84,8 +84,8 @@ class AmqpConnection:
         self._shared = shared
         self._gone = gone
         self._now = shared.clock.monotonic
-        visit = shared.admission.enter(peer, self.abort)
-        self.carrier = Carrier(shared, transport, visit, self._tokens_changed)
+        admitted = shared.admission.enter(peer, self.abort)
+        self.carrier = Carrier(shared, transport, admitted, self._tokens_changed)
         self._engine = self.carrier.engine
         self._attaching = Attaching(self.carrier)
         self._deadlines = Deadlines(shared, self.carrier)

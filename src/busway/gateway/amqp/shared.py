@@ -4,7 +4,7 @@ which of their links may have lost their right.
 Theory of operation. A connection that has not shown a valid token or key yet is a stranger: there are bounds on
 strangers in all and for each peer, and when one is reached the oldest stranger is dropped, because an honest
 client is known within milliseconds. Clients are bounded by L-11, and strangers and clients are counted apart
-(`Admission`). Each connection holds one `Visit` from its first byte to its end.
+(`Admission`). Each connection holds one `AdmittedConnection` from its first byte to its end.
 
 A right comes from a grant, a grant from a rule of the namespace or of one entity (its level). So there are two ways
 to lose one (A-8, A-10), and each says what is concerned:
@@ -217,17 +217,17 @@ class Admission:
         self._per_peer_max = strangers_per_peer_max
         self._clients_max = clients_max
         #: In order of arrival.
-        self._strangers: dict[Visit, None] = {}
+        self._strangers: dict[AdmittedConnection, None] = {}
         self._strangers_by_peer: dict[str, int] = {}
         self._clients = 0
 
-    def enter(self, peer: str, drop: Callable[[], None]) -> Visit:
+    def enter(self, peer: str, drop: Callable[[], None]) -> AdmittedConnection:
         """As a stranger. `drop` ends the connection, when somebody else needs the place."""
         self._make_room(peer)
-        visit = Visit(self, peer, drop)
-        self._strangers[visit] = None
+        admitted = AdmittedConnection(self, peer, drop)
+        self._strangers[admitted] = None
         self._strangers_by_peer[peer] = self._strangers_by_peer.get(peer, 0) + 1
-        return visit
+        return admitted
 
     def _make_room(self, peer: str) -> None:
         if len(self._strangers) >= self._strangers_max:
@@ -236,32 +236,32 @@ class Admission:
         if self._strangers_by_peer.get(peer, 0) >= per_peer_max:
             next(one for one in self._strangers if one.peer == peer).drop()
 
-    # -- from visits
+    # -- from admitted connections
 
-    def recognise(self, visit: Visit) -> bool:
+    def recognise(self, admitted: AdmittedConnection) -> bool:
         if self._clients >= self._clients_max:
             return False
-        self._forget_stranger(visit)
+        self._forget_stranger(admitted)
         self._clients += 1
         return True
 
-    def leave(self, visit: Visit) -> None:
-        if visit.is_client:
+    def leave(self, admitted: AdmittedConnection) -> None:
+        if admitted.is_client:
             self._clients -= 1
-        self._forget_stranger(visit)
+        self._forget_stranger(admitted)
 
-    def _forget_stranger(self, visit: Visit) -> None:
-        if visit not in self._strangers:
+    def _forget_stranger(self, admitted: AdmittedConnection) -> None:
+        if admitted not in self._strangers:
             return
-        del self._strangers[visit]
-        left = self._strangers_by_peer[visit.peer] - 1
+        del self._strangers[admitted]
+        left = self._strangers_by_peer[admitted.peer] - 1
         if left:
-            self._strangers_by_peer[visit.peer] = left
+            self._strangers_by_peer[admitted.peer] = left
         else:
-            del self._strangers_by_peer[visit.peer]
+            del self._strangers_by_peer[admitted.peer]
 
 
-class Visit:
+class AdmittedConnection:
     """One connection's place among strangers or clients."""
 
     __slots__ = ("_admission", "drop", "is_client", "peer")

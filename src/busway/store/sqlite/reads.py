@@ -1,8 +1,8 @@
 """Reads of messages that pass by the thread where they can.
 
 When a page follows another, the reader thread that touches its rows goes on and touches those of the next few
-pages, and how far it came is noted for a moment (`Warmth`): the system keeps in memory what was read this recently. A
-consumer that works through a backlog then needs a thread only for every eighth page or so.
+pages, and how far it came is noted for a moment (`TouchedRuns`): the system keeps in memory what was read this
+recently. A consumer that works through a backlog then needs a thread only for every eighth page or so.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LASTS_S: Final = 2.0
 _RUNS_MAX: Final = 256
 
 
-class Warmth:
+class TouchedRuns:
     """Touched runs, one for each place of a fragment. Belongs to the loop."""
 
     __slots__ = ("_clock", "_runs")
@@ -67,11 +67,11 @@ class SqliteReads(CorrectedReads[Reader]):
     def __init__(self, spans: Spans[Reader], readers: ReaderPool, clock: Clock) -> None:
         super().__init__(spans)
         self._readers = readers
-        self._warmth = Warmth(clock)
+        self._touched_runs = TouchedRuns(clock)
 
     def begin(self, dropped: set[int], sharing: set[int], number_bases: dict[int, int]) -> None:
         super().begin(dropped, sharing, number_bases)
-        self._warmth.forget()
+        self._touched_runs.forget()
 
     async def _raw_messages(
         self,
@@ -83,7 +83,7 @@ class SqliteReads(CorrectedReads[Reader]):
         bytes_max: int,
     ) -> RawPage:
         """At once where a thread has touched the rows lately, else after a thread has."""
-        warmth = self._warmth
+        warmth = self._touched_runs
         touched = warmth.last(fragment, place, after)
         if touched is not None:
             last: int = touched

@@ -114,7 +114,7 @@ class ManagedEntity:
         self.link_name = link_name
         self.detects_duplicates = detects_duplicates
         self.entropy = entropy
-        #: In which the request shall take place.
+        #: In which the request takes place.
         self.transaction: Transaction | None = None
 
     @property

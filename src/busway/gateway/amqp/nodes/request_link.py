@@ -61,7 +61,7 @@ class RequestNode(Protocol):
     """`CbsNode`, `ManagementNode`. Its answers carry the request's message id as their correlation id."""
 
     async def handle(self, request: AmqpMessage, txn_id: bytes | None = None, /) -> AmqpMessage:
-        """`txn_id`: the transaction in which the request shall take place."""
+        """`txn_id`: the transaction in which the request takes place."""
 
     def answers_at_length(self, request: AmqpMessage, /) -> bool:
         """Whether the answer may be of many megabytes."""
