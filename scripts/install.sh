@@ -100,9 +100,11 @@ install_develop() {
     fi
     install_from_debian faketime
     install_from_debian pgbouncer
+    [ "${BUSWAY_NO_BROWSER:-}" = 1 ] || install_from_debian chromium
 }
 
-# What tests preload or start of the system's; without it these tests are skipped, and say so.
+# What tests preload or start of the system's; without it these tests are skipped, and say so (without
+# Chromium they fail).
 install_from_debian() {
     command -v apt-get >/dev/null 2>&1 && [ "$(id -u)" = 0 ] || return 0
     dpkg-query --show "$@" >/dev/null 2>&1 && return 0

@@ -19,8 +19,8 @@ cannot_differ="--ignore-glob=*unit/store/test_postgres_* --ignore-glob=*test_sas
     --ignore-glob=*test_amqp_strangers*"
 #: Tests with real clients and servers wait more than they work: more of them than cores. What is prepared once for a
 #: file comes first: processes without work take tests from the end.
-waiting="tests/setup tests/docs tests/fault tests/conformance tests/server"
-ignoring_waiting="--ignore=tests/conformance --ignore=tests/docs --ignore=tests/fault --ignore=tests/setup
+waiting="tests/setup tests/docs tests/fault tests/conformance tests/server tests/console"
+ignoring_waiting="--ignore=tests/conformance --ignore=tests/console --ignore=tests/docs --ignore=tests/fault --ignore=tests/setup
     --ignore=tests/server"
 
 export BUSWAY_TESTS_RUN_BOTH_BUILDS=1 # random examples are shared between the two runs

@@ -37,6 +37,7 @@ JOURNAL_DAYS_MAX: Final = 36_500
 LEASE_S_MIN: Final = 1
 LEASE_S_MAX: Final = 60
 _NODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+CONSOLES: Final = ("full", "read-only", "off")
 LOG_FORMATS: Final = ("text", "json")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 #: Keys of a configuration file's `Server` section: an option in PascalCase.
@@ -89,6 +90,7 @@ class ServeOptions:
     journal: Path | None = None  # where the operation journal is written; None: nowhere
     journal_seconds: int = 60  # a file of it appears so often
     journal_keep_days: int = 0  # then they are removed; 0: never
+    console: str = "full"  # the page in the browser; or "read-only", or "off"
     log_format: str = "text"  # or "json"
     log_level: str = "info"
 
@@ -117,7 +119,7 @@ class ServeOptions:
         _check_partitions(self)
         _check_sizes(self)
         _check_tls(self)
-        _check_log(self)
+        _check_words(self)
         _check_journal(self)
         _check_node(self)
         if self.dev_key and not self.is_loopback:
@@ -255,13 +257,18 @@ def _check_journal(options: ServeOptions) -> None:
             raise WrongOptions(f"{name} must be between {least} and {most}, not {value}.")
 
 
-def _check_log(options: ServeOptions) -> None:
+def _check_words(options: ServeOptions) -> None:
     for name, value, known in (
+        ("--console", options.console, CONSOLES),
         ("--log-format", options.log_format, LOG_FORMATS),
         ("--log-level", options.log_level, LOG_LEVELS),
     ):
         if value not in known:
-            raise WrongOptions(f"{name} must be {' or '.join(known)}, not {value[:40]!r}.")
+            raise WrongOptions(f"{name} must be {_or(known)}, not {value[:40]!r}.")
+
+
+def _or(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _check_tls(options: ServeOptions) -> None:

@@ -28,6 +28,7 @@ from busway.model.limits import Limits
 from busway.safekeeping.backup import Backups
 from busway.serve_options import ServeOptions
 from busway.signals.measured_process import MeasuredProcess, MeasuredTurns
+from busway.signals.rates import RateHistory
 from busway.staging.stagings import Stagings
 from busway.store.contract import Store
 from busway.store.postgres.url import is_postgres, parse
@@ -81,6 +82,7 @@ class ServedBus:
         self._journal: Feed | None = None
         self._stagings: Stagings | None = None
         self.backups: Backups | None = None
+        self._rates: RateHistory | None = None
 
     async def start(self, stack: contextlib.AsyncExitStack, config: Config | None) -> None:
         """With what a configuration file describes."""
@@ -96,6 +98,9 @@ class ServedBus:
         self.http = Entrance(lambda: self._http_gateway(namespace, hubs, amqp))
         stack.push_async_callback(amqp.close)
         stack.push_async_callback(self.http.close)
+        self._rates = RateHistory(namespace.flows)
+        self._rates.start()
+        stack.callback(self._rates.stop)
 
     def _http_gateway(self, namespace: Namespace, hubs: EventHubs, amqp: AmqpGateway) -> HttpGateway:
         # Imported here, because most of the cost of a start would be these: the entrance has loaded them.
@@ -107,7 +112,7 @@ class ServedBus:
             self._entropy,
             amqp.connect,
             PayloadCodec(self._entropy),
-            HttpSettings.for_host(self._options.host, self._options.is_loopback),
+            HttpSettings.for_host(self._options.host, self._options.is_loopback, self._options.console),
             hubs,
             MeasuredProcess(self._journal, self._turns, amqp.shared.budget, self._stagings, self._node),
             amqp.shared.budget,
@@ -116,6 +121,7 @@ class ServedBus:
             partial(self._make_new, namespace, hubs) if self._options.allow_reset else None,
             self.backups,
             self._readiness,
+            self._rates,
         )
 
     async def _make_new(self, namespace: Namespace, hubs: EventHubs) -> None:

@@ -53,14 +53,6 @@ def metrics(scene: Scene, n: int) -> None:
     scene.ask_http("GET", "metrics")
 
 
-@row(
-    NOBODY, HTTP, "StatusPage.page", "look at the status page of {n} queues", 1_000, few=100, is_crowded=True
-)
-def console(scene: Scene, n: int) -> None:
-    crowd(scene, n)
-    scene.ask_http("GET", "$console")
-
-
 @row(NOBODY, HTTP, "StatusPage.health", "ask {n} times in one go whether it is healthy", 1_500, few=50)
 def pipelined(scene: Scene, n: int) -> None:
     client = scene.http()

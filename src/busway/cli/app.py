@@ -135,6 +135,7 @@ FAMILIES: Final = {
     **dict.fromkeys(("export", "import"), "definitions"),
     **dict.fromkeys(("backup", "check"), "safekeeping"),
     **dict.fromkeys(("connection-string", "health"), "health"),
+    "console": "console",
     "exec": "programs",
 }
 

@@ -1,12 +1,13 @@
 """`busway serve`."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from busway.cli.verbs import CommandFailed, WrongCall, verb
+from busway.cli.verbs import CommandFailed, OptionGroup, WrongCall, verb
 from busway.serve_options import ServeOptions, WrongOptions, default_data_directory, store_addresses
 
 _EXAMPLE = "busway serve --data ./bus --port 0 --ready-file ./ready.json"
@@ -58,6 +59,9 @@ _CAPTURE = "Where event hubs with --capture write their files; below the data di
 _JOURNAL = "Write what happens to each message to Parquet files there; needs pyarrow (busway[arrow])."
 _JOURNAL_SECONDS = "A file of the journal is finished, and can be read, so often."
 _JOURNAL_KEEP_DAYS = "Remove files of the journal that are older; 0 keeps them all."
+_CONSOLE = (
+    "The page in the browser: full, read-only (it changes nothing), or off (a plain status page stays)."
+)
 _LOG_FORMAT = "The form of the log on standard error: text, or json with one object on each line."
 _LOG_LEVEL = "What is logged: debug, info, warning or error, and everything above."
 _HTTPS_PORT = "HTTPS and WebSocket, beyond loopback; 443, where the SDKs look, if not given."
@@ -111,6 +115,15 @@ _JournalKeepDays = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class ShownOptions(OptionGroup):
+    """What a server shows of itself to people: the console, and the log."""
+
+    console: Annotated[str, _word("--console", "BUSWAY_CONSOLE", _CONSOLE)] = "full"
+    log_format: Annotated[str, _word("--log-format", "BUSWAY_LOG_FORMAT", _LOG_FORMAT)] = "text"
+    log_level: Annotated[str, _word("--log-level", "BUSWAY_LOG_LEVEL", _LOG_LEVEL)] = "info"
+
+
 def start(
     context: typer.Context,
     data: Annotated[Path | None, _folder("--data", "BUSWAY_DATA", _DATA)] = None,
@@ -142,8 +155,8 @@ def start(
     journal: Annotated[Path | None, _folder("--journal", "BUSWAY_JOURNAL", _JOURNAL)] = None,
     journal_seconds: _JournalSeconds = 60,
     journal_keep_days: _JournalKeepDays = 0,
-    log_format: Annotated[str, _word("--log-format", "BUSWAY_LOG_FORMAT", _LOG_FORMAT)] = "text",
-    log_level: Annotated[str, _word("--log-level", "BUSWAY_LOG_LEVEL", _LOG_LEVEL)] = "info",
+    *,
+    shown: ShownOptions,
 ) -> None:
     """Run the bus. SIGTERM or Ctrl-C stops it."""
     options = ServeOptions(
@@ -176,8 +189,9 @@ def start(
         journal=journal,
         journal_seconds=journal_seconds,
         journal_keep_days=journal_keep_days,
-        log_format=log_format,
-        log_level=log_level,
+        console=shown.console,
+        log_format=shown.log_format,
+        log_level=shown.log_level,
     )
     _run(options, _given(context))
 

@@ -339,6 +339,17 @@ class ServiceBusAdministrationClient:
         answer = object_of(self._request("POST", address, b"", content="json"))
         return int(str(answer.get("released", 0))), int(str(answer.get("locked", 0)))
 
+    def leave_token(self, token: str, below: str) -> str:
+        """For a browser that shows the console: the code under which it finds the token, once. `below`: the entity
+        that the token is for."""
+        body = json.dumps({"token": token, "below": below}).encode()
+        answer = self._request("POST", "/$console/codes", body, {"Authorization": token}, content="json")
+        return str(object_of(answer).get("code", ""))
+
+    def overview(self) -> Json:
+        """Every entity in one row: {namespace, stores, connections, columns, rows}."""
+        return object_of(self._request("GET", "/$overview", content="json"))
+
     def namespace_name(self) -> str:
         document = parse_document(self._request("GET", "/$namespaceinfo"))
         return next((each.text or "" for each in document.iter() if each.tag.endswith("}Name")), "")

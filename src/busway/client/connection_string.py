@@ -168,10 +168,10 @@ def _encoded(text: str) -> str:
     return quote(text, safe="")
 
 
-def token_for(target: ConnectionString, uri: str, now_s: float) -> str:
-    """A token for `uri` that lives LIFETIME_S, or the one the connection string brings along."""
+def token_for(target: ConnectionString, uri: str, now_s: float, valid_s: int = LIFETIME_S) -> str:
+    """A token for `uri` that lives so long, or the one the connection string brings along."""
     if target.signature is not None:
         return target.signature
     if target.key_name is None or target.key is None:
         raise BadConnectionString("The connection string has no key to sign with.")
-    return sas_token(uri, target.key_name, target.key, int(now_s) + LIFETIME_S)
+    return sas_token(uri, target.key_name, target.key, int(now_s) + valid_s)

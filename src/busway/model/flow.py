@@ -37,10 +37,12 @@ class FlowCounts:
         "bytes_in",
         "bytes_out",
         "completed",
+        "dead_lettered",
         "latency_s",
         "latency_steps",
         "messages_in",
         "messages_out",
+        "noted",
         "path",
         "quota_errors",
         "server_errors",
@@ -65,6 +67,10 @@ class FlowCounts:
         self.bytes_out = 0
         self.completed = 0
         self.abandoned = 0
+        #: Moved or put beside the others, for whatever reason.
+        self.dead_lettered = 0
+        #: The sum of these counts that `signals.rates` has noted.
+        self.noted = 0
         #: Messages by the time from their admission until they were durable; and the sum of those times.
         self.latency_steps: list[int] = [0] * (len(LATENCY_STEPS_S) + 1)
         self.latency_s = 0.0
@@ -181,6 +187,10 @@ class FlowTable:
                 return flow
             rest = rest.rpartition("/")[0]
         return self.namespace
+
+    def at(self, key: str) -> FlowCounts | None:
+        """Of the entity under this key (`path_key`), if anything ever flowed through it."""
+        return self._flows.get(key)
 
     def forget(self, path: str) -> None:
         """The entity is deleted; another one under its name starts from zero."""

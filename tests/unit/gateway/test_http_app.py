@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -189,8 +190,15 @@ def test_a_preflight_gets_nothing(exchange: Exchange) -> None:
 # -- what needs no token --
 
 
-def test_the_status_page_says_little_and_runs_nothing(exchange: Exchange) -> None:
+@pytest.fixture
+def without_console() -> Iterator[Exchange]:
+    with Exchange(HttpSettings(console="off")) as made:
+        yield made
+
+
+def test_the_status_page_says_little_and_runs_nothing(without_console: Exchange) -> None:
     """A-11: version and counts, a policy that allows nothing, no key, no name of an entity."""
+    exchange = without_console
     exchange.request("PUT", f"/secret-project?{VERSION}", queue_body())
     contents = exchange.namespace.contents
     contents.row = replace(contents.row, name="<script>alert(1)</script>")
@@ -247,8 +255,9 @@ def test_stores_are_listed(exchange: Exchange) -> None:
     assert answer.headers["cache-control"] == "no-store"
 
 
-def test_a_store_is_taken_out_and_put_back(exchange: Exchange) -> None:
+def test_a_store_is_taken_out_and_put_back(without_console: Exchange) -> None:
     """A-9: POST disable, POST enable; an unknown store is 404, another verb is nobody's route."""
+    exchange = without_console
     assert exchange.request("POST", "/$stores/store-1/disable").status == 200
     assert [store["state"] for store in exchange.namespace.stores.shown()] == ["open", "disabled"]
     assert "1 disabled, 1 open" in exchange.request("GET", "/$console", token=None).text

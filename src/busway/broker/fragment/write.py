@@ -145,6 +145,7 @@ class FragmentWrite:
                 changes=changed,
             )
         )
+        fragment.flow.dead_lettered += 1
         self._uncount(step.place, 1, row.size)
         grown = (0 if changed is None else len(changed)) - (0 if changes is None else len(changes))
         target.expect(row.number, None, row.size + grown)
@@ -157,6 +158,7 @@ class FragmentWrite:
         fragment = self.fragment
         target = self._dead_letter_write()
         now_ms = fragment.runtime.clock.wall_ms()
+        fragment.flow.dead_lettered += len(dead)
         for message, properties in dead:
             fragment.counters.last_counter += 1
             number = message.sequence_number = fragment.counters.last_counter
@@ -334,6 +336,7 @@ class FragmentWrite:
         fragment = self.fragment
         target = self._dead_letter_write()
         number = puts[-1][2].sequence_number
+        fragment.flow.dead_lettered += len(puts)
         fragment.counters.last_counter = number
         counters = target.fragment.counters
         counters.active += len(puts)

@@ -419,6 +419,10 @@ class Namespace:
         """Of all entities, in no order: for who looks for some of them, a slice at a time."""
         return list(self.contents.entities.rows)
 
+    def listed_keys(self) -> list[str]:
+        """The same without transfer queues, which nobody is told of."""
+        return [key for key in self.contents.entities.rows if not is_transfer_key(key)]
+
     def queues(self) -> list[QueueDescription]:
         """Sorted by path, as the lists below."""
         return [entry for entry in self._descriptions() if isinstance(entry, QueueDescription)]

@@ -40,6 +40,8 @@ from busway.gateway.http.bulk.claims_route import CLAIMS_KEYWORD, ClaimsRoute
 from busway.gateway.http.bulk.letters_route import LettersRoute
 from busway.gateway.http.bulk.staging_route import StagingRoute
 from busway.gateway.http.call import Call, host_of
+from busway.gateway.http.console.console_routes import FULL, ConsoleRoutes
+from busway.gateway.http.console.live import LIVE_PATH
 from busway.gateway.http.event_hubs import ConsumerGroupRoutes, HubMessages, HubRoutes, PartitionsRoute
 from busway.gateway.http.messages.messages import Messages, WireCodec
 from busway.gateway.http.operator_routes import (
@@ -63,6 +65,7 @@ from busway.model.authorization import NOBODY, note_caller
 from busway.model.errors import BrokerError, InternalError
 from busway.model.flow import FlowCounts
 from busway.signals.pipelines import LagMeter, MeasuredPipelines, Pipelines
+from busway.signals.rates import RateHistory
 from busway.staging.stagings import Stagings
 from busway.streams.event_hubs import EventHubs
 
@@ -84,12 +87,15 @@ class HttpSettings:
     here (DNS rebinding) carries that name in Host."""
 
     loopback_hosts: frozenset[str] | None = frozenset({"localhost", "127.0.0.1", "::1"})
+    #: full, read-only or off.
+    console: str = FULL
 
     @classmethod
-    def for_host(cls, host: str, is_loopback: bool) -> "HttpSettings":
+    def for_host(cls, host: str, is_loopback: bool, console: str = FULL) -> "HttpSettings":
         if not is_loopback:
-            return cls(None)
-        return cls(frozenset({"localhost", "127.0.0.1", "::1", host.lower(), socket.gethostname().lower()}))
+            return cls(None, console)
+        names = {"localhost", "127.0.0.1", "::1", host.lower(), socket.gethostname().lower()}
+        return cls(frozenset(names), console)
 
 
 def _always_ready() -> str:
@@ -115,6 +121,7 @@ class HttpGateway:
         make_new: MakeNew | None = None,
         backups: BackupMaker | None = None,
         readiness: Callable[[], str] = _always_ready,
+        rates: RateHistory | None = None,
     ) -> None:
         self._namespace = namespace
         #: Shared with AMQP.
@@ -126,6 +133,9 @@ class HttpGateway:
         self._tracking = Tracking(namespace.name, clock, entropy)
         pipelines = MeasuredPipelines(Pipelines(clock), LagMeter(namespace, hubs, clock))
         is_open = self._settings.loopback_hosts is not None
+        self._console = ConsoleRoutes(
+            namespace, hubs, clock, entropy, rates or RateHistory(namespace.flows), self._settings.console
+        )
         self._answering = Answering(
             metrics=MetricsRoute(namespace, hubs, process, pipelines, is_open=is_open),
             status=StatusPage(namespace, readiness),
@@ -141,6 +151,7 @@ class HttpGateway:
             entities=EntityRoutes(namespace, clock),
             subscriptions=SubscriptionRoutes(namespace, clock),
             rules=RuleRoutes(namespace, clock),
+            console=self._console,
             staging=None if stagings is None else StagingRoute(stagings, hubs, self.bulk),
             hubs=None if hubs is None else _hubs_answering(hubs, clock, self.bulk),
         )
@@ -176,6 +187,7 @@ class HttpGateway:
     async def close(self) -> None:
         """Idle connections at once, running requests when they are answered, all within five seconds."""
         self._answering.messages.close()
+        await self._console.close()
         if self._answering.hubs is not None:
             self._answering.hubs.partitions.close()
         for connection in list(self._state.connections):
@@ -263,7 +275,10 @@ class HttpGateway:
         if is_strange or not self._is_known_host(host):
             await websocket.send_denial_response(Response("Refused: another site's name or page.", 403))
             return
-        await serve_websocket(websocket, self._open_amqp)
+        if websocket.scope["path"].lower() == LIVE_PATH and self._console.is_on:
+            await self._console.live.serve(websocket)
+        else:
+            await serve_websocket(websocket, self._open_amqp)
 
 
 def is_known_host(settings: HttpSettings, host: str) -> bool:

@@ -39,6 +39,7 @@ class RequestAuthorizer(Protocol):
     def authorise(
         self, grants: list[Grant], path: str, right: str, owner_key: str | None = None
     ) -> Grant: ...
+    def is_valid(self, grant: Grant) -> bool: ...
 
 
 class Call:
@@ -95,6 +96,12 @@ class Call:
             except Unauthorized:
                 continue
         return self._authorised(grant, "", rights[-1])
+
+    def require_any(self, below: str) -> None:
+        """The caller holds a token for this path, whatever it allows there. Raises 401s."""
+        grant = self._authorizer.grant_of_token(self._token("authorization"), f"{self.root}/{below}")
+        if not self._authorizer.is_valid(grant):
+            raise Unauthorized("Unauthorized access: the token allows nothing.")
 
     def _authorised(self, grant: Grant, path: str, right: str, owner_key: str | None = None) -> Grant:
         allowing = self._authorizer.authorise([grant], path, right, owner_key)

@@ -27,10 +27,10 @@ Listen on the namespace itself, because names of entities are in them: a rule of
 even of an entity called `metrics`. That entity may exist. Administration clients name the version of their API in
 every request and scrapers never do, so a request with `api-version` means the entity.
 
-Nobody needs a key for two things: that the server lives, and the plain page at `console_url`, which tells its
-version and how many entities there are. Nothing secret. The page is the only one that a browser renders, so it
-carries no script, no style from elsewhere and no form, and says so in its Content-Security-Policy. Names of
-entities are not on it: it needs no key to be read.
+Nobody needs a key for two things: that the server lives, and, where the console is off, a plain page at
+`console_url`, which tells its version and how many entities there are. Nothing secret. It carries no script, no style
+from elsewhere and no form, and says so in its Content-Security-Policy. Names of entities are not on it: it needs no
+key to be read.
 """
 
 import asyncio
@@ -346,15 +346,11 @@ PAGE_HEADERS: Final = {
 
 
 class StatusPage:
-    """What nobody needs a key for: that the server lives, and the plain page at `console_url`, which tells its
-    version and how many entities there are. Nothing secret."""
+    """What nobody needs a key for: that the server lives, whether it is ready, and where its page is."""
 
     def __init__(self, namespace: Namespace, readiness: Callable[[], str]) -> None:
         self._namespace = namespace
         self._readiness = readiness
-
-    async def page(self, _: Call) -> Response:
-        return status_page(self._namespace)
 
     async def health(self, _: Call) -> Response:
         return JSONResponse({"status": "healthy"})

@@ -37,6 +37,7 @@ from busway.gateway.http.bulk.claims_route import ClaimsRoute
 from busway.gateway.http.bulk.letters_route import LettersRoute
 from busway.gateway.http.bulk.staging_route import StagingRoute
 from busway.gateway.http.call import Call
+from busway.gateway.http.console.console_routes import ConsoleRoutes
 from busway.gateway.http.event_hubs import ConsumerGroupRoutes, HubMessages, HubRoutes, PartitionsRoute
 from busway.gateway.http.messages.messages import Messages, is_lock
 from busway.gateway.http.operator_routes import (
@@ -108,17 +109,19 @@ class Answering:
     entities: EntityRoutes
     subscriptions: SubscriptionRoutes
     rules: RuleRoutes
+    console: ConsoleRoutes
     staging: StagingRoute | None = None
     hubs: HubsAnswering | None = None
 
 
 def table(of: Answering) -> list[Row]:
     return [
-        *_without_key(of.metrics, of.status),
+        *_without_key(of.metrics, of.status, of.console),
         *(_hubs(of.hubs) if of.hubs is not None else ()),
         *_claims(of.claims),
         *_messages(of.messages),
         *_operator(of.operators, of.nodes, of.reset, of.backup, of.pipelines),
+        *_figures(of.console),
         *(_staging(of.staging) if of.staging is not None else ()),
         *_bulk(of.backfill, of.letters),
         *_entities(of.entities),
@@ -127,9 +130,12 @@ def table(of: Answering) -> list[Row]:
     ]
 
 
-def _without_key(metrics: MetricsRoute, status: StatusPage) -> Iterator[Row]:
+def _without_key(metrics: MetricsRoute, status: StatusPage, console: ConsoleRoutes) -> Iterator[Row]:
     yield Row("metrics", {READ: metrics.answer}, meant=metrics.is_meant, others=None)
-    yield Row("$console", {READ: status.page})
+    yield Row("$console", {READ: console.page})
+    yield Row("$console/codes", {"POST": console.leave_token}, console.check_on)
+    yield Row("$console/codes/redeem", {"POST": console.redeem_code}, console.check_on)
+    yield Row("$console/{version}/{file...}", {READ: console.file}, console.check_on)
     yield Row("health", {READ: status.health}, meant=status.is_health)
     yield Row("ready", {READ: status.ready}, meant=status.is_health)
     yield Row("", {ANY: status.redirect}, meant=status.is_browser)
@@ -226,6 +232,12 @@ def _operator(
         {READ: pipelines.pipeline, "POST": pipelines.report, "DELETE": pipelines.delete},
         pipelines.check_name,
     )
+
+
+def _figures(console: ConsoleRoutes) -> Iterator[Row]:
+    yield Row("$overview", {READ: console.tell_overview})
+    yield Row("$rates", {READ: console.rates})
+    yield Row("$rates/{entity...}", {READ: console.entity_rates})
 
 
 def _staging(staging: StagingRoute) -> Iterator[Row]:
