@@ -21,9 +21,9 @@ LOST: Final = (
         "rows on their way are served at home",
         "A2: what may have arrived elsewhere is held back",
         "busway/broker/forward/transfers.py",
-        """        if place in self._under_way or place in self._unknown or place in self._arrived:
+        """        if fragment_id in self._under_way or fragment_id in self._unknown or fragment_id in self._arrived:
 """,
-        """        if place in self._unknown or place in self._arrived:
+        """        if fragment_id in self._unknown or fragment_id in self._arrived:
 """,
         ("tests/unit/broker/test_forwarding_removed.py",),
     ),
@@ -31,9 +31,9 @@ LOST: Final = (
         "rows of unknown fate are served",
         "A2: also when nobody knows the outcome of their commit",
         "busway/broker/forward/transfers.py",
-        """                self._unknown.setdefault(departure.place, {})[number] = (name, where)
+        """                self._unknown.setdefault(departure.fragment_id, {})[number] = (name, where)
 """,
-        """                self._unknown.get(departure.place, {})[number] = (name, where)
+        """                self._unknown.get(departure.fragment_id, {})[number] = (name, where)
 """,
         ("tests/unit/broker/test_forwarding_removed.py",),
     ),
@@ -281,7 +281,7 @@ LOST: Final = (
         "rows depart while the update is written",
         "F-1: the doubt that is written with it cannot know of them",
         "busway/broker/namespace/entity_update.py",
-        "            transfers.close_departures(places)\n",
+        "            transfers.close_departures(fragment_ids)\n",
         "",
         ("tests/unit/broker/test_forwarding_doubts.py",),
     ),

@@ -161,6 +161,6 @@ def test_messages_of_an_entity_that_is_deleted_are_not_put_back() -> None:
         outlet.undeliver(gone.take())
         await bench.advance(1, 0.1)
         assert await bench.bodies("q") == []
-        assert not bench.namespace.runtime.undelivered.places()
+        assert not bench.namespace.runtime.undelivered.fragment_ids()
 
     on_a_topic_bench(test)

@@ -21,6 +21,7 @@ from busway.broker.entity.entity import Queue
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.intake import fault_of, namespace_fault, quota_fault
 from busway.broker.fragment.message_states import SESSION_ID_IS_NULL, rule_failed
+from busway.broker.fragment.runtime import FragmentId
 from busway.broker.fragment.sent_run import SentRun
 from busway.message.message import Message
 from busway.model.descriptions import SubscriptionDescription
@@ -31,7 +32,7 @@ from busway.model.errors import (
     MessageNotFound,
     ServerBusy,
 )
-from busway.store.contract import FragmentIndex, FragmentKey, StoreError
+from busway.store.contract import FragmentIndex, StoreError
 
 #: Of one copy.
 ID_CHARACTERS_MAX: Final = 512
@@ -58,15 +59,14 @@ class Stored:
 
 class Backfill:
     def __init__(self) -> None:
-        #: By store and key of a fragment; one is there while somebody has or awaits it.
-        self._turns: dict[tuple[str, FragmentKey], _Turn] = {}
+        #: One is there while somebody has or awaits it.
+        self._turns: dict[FragmentId, _Turn] = {}
 
     async def store(self, queue: Queue, fragment_index: int, copies: Sequence[HistoricCopy]) -> Stored:
         """All that are new, durably, or none. Raises why not."""
         fragment = _fragment(queue, FragmentIndex(fragment_index))
         _check(fragment, copies)
-        place = (fragment.store.name, fragment.key)
-        turn = self._turns.setdefault(place, _Turn())
+        turn = self._turns.setdefault(fragment.id, _Turn())
         turn.wanted += 1
         try:
             async with turn.lock:
@@ -74,7 +74,7 @@ class Backfill:
         finally:
             turn.wanted -= 1
             if turn.wanted == 0:
-                del self._turns[place]
+                del self._turns[fragment.id]
 
 
 class _Turn:

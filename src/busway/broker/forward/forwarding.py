@@ -99,9 +99,7 @@ class ForwardedRun:
         self._transfers = transfers
         #: By the identity of the message that was sent: the row it came from.
         self._rows = {id(message): row for row, message, _ in bound}
-        self.departure = Departure(
-            (source.store.name, source.key), {row.sequence_number: where for row, _, where in bound}
-        )
+        self.departure = Departure(source.id, {row.sequence_number: where for row, _, where in bound})
         #: Numbers deleted here in the same commit as they were written there.
         self.removed: set[int] = set()
         self.ended: asyncio.Future[list[tuple[int, BrokerError]]] = asyncio.get_running_loop().create_future()
@@ -130,21 +128,21 @@ class ForwardedRun:
         left = [row for row in rows if row.sequence_number not in self.removed]
         if not left:
             return
-        source, transfers, place = self._source, self._transfers, self.departure.place
+        source, transfers, fragment_id = self._source, self._transfers, self.departure.fragment_id
         written = self.departure.written
         marked = {number: written[number][0] for number in _numbers(left) if number in written}
         try:
             write = source.write()
         except ServerBusy:
-            transfers.remember(place, marked)
+            transfers.remember(fragment_id, marked)
             raise
         write.remove(FORWARDED, left)
 
         def removed(error: StoreError | None) -> None:
             if error is None:
-                transfers.forget(place, marked)
+                transfers.forget(fragment_id, marked)
             else:
-                transfers.remember(place, marked)
+                transfers.remember(fragment_id, marked)
 
         write.join()
         if marked:

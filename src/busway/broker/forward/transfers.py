@@ -40,6 +40,7 @@ from typing import Final, Protocol
 
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.message_states import MessageInput, MessageState, step_of
+from busway.broker.fragment.runtime import FragmentId
 from busway.broker.store_keeper import StoreKeeper
 from busway.message.message import PLACE_ACTIVE
 from busway.model.errors import BrokerError
@@ -126,8 +127,6 @@ _log = logging.getLogger(__name__)
 #: No fragment has a row behind it.
 _ALL_NUMBERS: Final = (1 << 63) - 1
 FORWARDED: Final = step_of(MessageState.ACTIVE, MessageInput.FORWARDED)
-#: A fragment by the name of its store and its key.
-Place = tuple[str, FragmentKey]
 
 
 class Sources(Protocol):
@@ -146,10 +145,10 @@ class Sources(Protocol):
 class Departure:
     """One run on its way."""
 
-    __slots__ = ("destinations", "place", "written")
+    __slots__ = ("destinations", "fragment_id", "written")
 
-    def __init__(self, place: Place, destinations: dict[int, Destination]) -> None:
-        self.place = place
+    def __init__(self, fragment_id: FragmentId, destinations: dict[int, Destination]) -> None:
+        self.fragment_id = fragment_id
         #: By the row's number.
         self.destinations = destinations
         #: By the row's number: the other store that it was written to, and how often that had been opened by then.
@@ -169,25 +168,25 @@ class Transfers:
         self._sources = sources
         self._spawn = spawn
         #: Told when less is in doubt about a fragment than its entity's row says.
-        self.on_certain: Callable[[Place], None] = _nobody_listens
+        self.on_certain: Callable[[FragmentId], None] = _nobody_listens
         #: How often each store was opened in this life.
         self._openings: dict[str, int] = {}
-        self._under_way: dict[Place, list[Departure]] = {}
+        self._under_way: dict[FragmentId, list[Departure]] = {}
         #: Source → number → where it went.
-        self._unknown: dict[Place, dict[int, tuple[str, Destination]]] = {}
+        self._unknown: dict[FragmentId, dict[int, tuple[str, Destination]]] = {}
         #: Source → number → the store it has arrived in.
-        self._arrived: dict[Place, dict[int, str]] = {}
+        self._arrived: dict[FragmentId, dict[int, str]] = {}
         #: Rows of a former life: by the store that may tell, up to which number.
-        self._unseen: dict[Place, dict[str, int]] = {}
+        self._unseen: dict[FragmentId, dict[str, int]] = {}
         #: The last number that a forwarding source had at its start, while its destination's store is unseen.
-        self._started_at: dict[Place, int] = {}
+        self._started_at: dict[FragmentId, int] = {}
         #: Sources whose rows are just being deleted, and those of them that somebody asked for meanwhile.
-        self._settling: set[Place] = set()
-        self._asked_again: set[Place] = set()
+        self._settling: set[FragmentId] = set()
+        self._asked_again: set[FragmentId] = set()
         #: Fragments that nothing departs from just now: where their messages go is being changed.
-        self._closed: dict[Place, None] = {}
+        self._closed: dict[FragmentId, None] = {}
         #: What the rows of entities say: the stores that may have to tell of a fragment's rows.
-        self._doubted: dict[Place, set[str]] = {}
+        self._doubted: dict[FragmentId, set[str]] = {}
 
     # -- stores
 
@@ -196,41 +195,41 @@ class Transfers:
         marks = await keeper.store.transfer_marks()
         self._openings[keeper.name] = self.openings(keeper.name) + 1
         concerned = self._resolve_unknown(keeper.name) | self._resolve_unseen(keeper.name)
-        for place, numbers in self._arrived.items():
+        for fragment_id, numbers in self._arrived.items():
             for number in [number for number, name in numbers.items() if name == keeper.name]:
                 del numbers[number]
-                concerned.add(place)
+                concerned.add(fragment_id)
         for mark in marks:
-            place = (mark.source_store, mark.source_fragment)
-            self._arrived.setdefault(place, {})[mark.source_number] = keeper.name
-            concerned.add(place)
-        self._arrived = {place: numbers for place, numbers in self._arrived.items() if numbers}
-        for place in sorted(concerned):
-            self._refresh(place)
+            fragment_id = (mark.source_store, mark.source_fragment)
+            self._arrived.setdefault(fragment_id, {})[mark.source_number] = keeper.name
+            concerned.add(fragment_id)
+        self._arrived = {fragment_id: numbers for fragment_id, numbers in self._arrived.items() if numbers}
+        for fragment_id in sorted(concerned):
+            self._refresh(fragment_id)
 
     def openings(self, store_name: str) -> int:
         return self._openings.get(store_name, 0)
 
-    def _resolve_unknown(self, store_name: str) -> set[Place]:
+    def _resolve_unknown(self, store_name: str) -> set[FragmentId]:
         """The marks tell: those without one have not arrived."""
-        concerned: set[Place] = set()
-        for place, rows in list(self._unknown.items()):
+        concerned: set[FragmentId] = set()
+        for fragment_id, rows in list(self._unknown.items()):
             resolved = [number for number, (name, _) in rows.items() if name == store_name]
             for number in resolved:
                 del rows[number]
             if resolved:
-                concerned.add(place)
+                concerned.add(fragment_id)
             if not rows:
-                del self._unknown[place]
+                del self._unknown[fragment_id]
         return concerned
 
-    def _resolve_unseen(self, store_name: str) -> set[Place]:
-        concerned: set[Place] = set()
-        for place, unseen in list(self._unseen.items()):
+    def _resolve_unseen(self, store_name: str) -> set[FragmentId]:
+        concerned: set[FragmentId] = set()
+        for fragment_id, unseen in list(self._unseen.items()):
             if unseen.pop(store_name, None) is not None:
-                concerned.add(place)
+                concerned.add(fragment_id)
             if not unseen:
-                del self._unseen[place]
+                del self._unseen[fragment_id]
         return concerned
 
     # -- runs
@@ -238,15 +237,15 @@ class Transfers:
     @contextmanager
     def departing(self, departure: Departure) -> Iterator[None]:
         """While a run waits for its destination, whatever becomes of its source meanwhile."""
-        runs = self._under_way.setdefault(departure.place, [])
+        runs = self._under_way.setdefault(departure.fragment_id, [])
         runs.append(departure)
         try:
             yield
         finally:
             runs.remove(departure)
             if not runs:
-                self._under_way.pop(departure.place, None)
-            self._refresh(departure.place)
+                self._under_way.pop(departure.fragment_id, None)
+            self._refresh(departure.fragment_id)
 
     def outcome_unknown(self, departure: Departure, numbers: Iterable[int]) -> None:
         """Nobody knows whether these rows have arrived, unless their store was opened again meanwhile."""
@@ -254,19 +253,19 @@ class Transfers:
             name, opening = departure.written.get(number, ("", 0))
             if name and self.openings(name) == opening:
                 where = departure.destinations[number]
-                self._unknown.setdefault(departure.place, {})[number] = (name, where)
+                self._unknown.setdefault(departure.fragment_id, {})[number] = (name, where)
 
-    def remember(self, place: Place, arrived: dict[int, str]) -> None:
+    def remember(self, fragment_id: FragmentId, arrived: dict[int, str]) -> None:
         """The rows have arrived, but whoever sent them could not delete them."""
         if arrived:
-            self._arrived.setdefault(place, {}).update(arrived)
-            self._refresh(place)
+            self._arrived.setdefault(fragment_id, {}).update(arrived)
+            self._refresh(fragment_id)
 
     def destinations(self, source: Fragment) -> set[Destination]:
         """Where rows may have gone that nobody knows about yet: what is behind them must not overtake them (F-7)."""
-        place = (source.store.name, source.key)
-        found = {where for _, where in self._unknown.get(place, {}).values()}
-        for departure in self._under_way.get(place, ()):
+        fragment_id = source.id
+        found = {where for _, where in self._unknown.get(fragment_id, {}).values()}
+        for departure in self._under_way.get(fragment_id, ()):
             found.update(departure.destinations.values())
         return found
 
@@ -275,43 +274,45 @@ class Transfers:
     def loaded(self, source: Fragment, store_names: Iterable[str]) -> None:
         """A source that forwards into these stores."""
         if any(self.openings(name) == 0 for name in store_names):
-            self._started_at.setdefault((source.store.name, source.key), source.counters.last_counter)
+            self._started_at.setdefault(source.id, source.counters.last_counter)
 
-    def close_departures(self, places: Iterable[Place]) -> None:
+    def close_departures(self, fragment_ids: Iterable[FragmentId]) -> None:
         """Nothing departs from these fragments until `open_departures`."""
-        self._closed.update(dict.fromkeys(places))
+        self._closed.update(dict.fromkeys(fragment_ids))
 
     def open_departures(self) -> None:
         """From wherever they are closed: changes wait for one another."""
         closed, self._closed = self._closed, {}
-        for place in closed:
-            source = self._sources.loaded_fragment(*place)
+        for fragment_id in closed:
+            source = self._sources.loaded_fragment(*fragment_id)
             if source is not None and source.forwarder is not None:
                 source.forwarder.wake()
 
     def may_depart(self, source: Fragment) -> bool:
-        return not self._closed or (source.store.name, source.key) not in self._closed
+        return not self._closed or source.id not in self._closed
 
-    def doubts(self, place: Place, last_number: int | None, store_names: Iterable[str]) -> list[Doubt]:
+    def doubts(
+        self, fragment_id: FragmentId, last_number: int | None, store_names: Iterable[str]
+    ) -> list[Doubt]:
         """What cannot be said now about the rows of a fragment whose messages went to these stores, and no longer
         do. `last_number`: of the fragment; None when nobody can say."""
         found: list[Doubt] = []
         for name in store_names:
-            if name == place[0] or not self._may_hold(place, name):
+            if name == fragment_id[0] or not self._may_hold(fragment_id, name):
                 continue
             number = _ALL_NUMBERS if last_number is None else last_number
             if self.openings(name) == 0:  # nothing was sent there in this life
-                number = self._started_at.get(place, number)
-            found.append(Doubt(place[0], place[1], number, name))
+                number = self._started_at.get(fragment_id, number)
+            found.append(Doubt(fragment_id[0], fragment_id[1], number, name))
         return found
 
-    def _may_hold(self, place: Place, store_name: str) -> bool:
+    def _may_hold(self, fragment_id: FragmentId, store_name: str) -> bool:
         return (
             self.openings(store_name) == 0
-            or store_name in self._unseen.get(place, ())
-            or place in self._under_way
-            or any(name == store_name for name, _ in self._unknown.get(place, {}).values())
-            or store_name in self._arrived.get(place, {}).values()
+            or store_name in self._unseen.get(fragment_id, ())
+            or fragment_id in self._under_way
+            or any(name == store_name for name, _ in self._unknown.get(fragment_id, {}).values())
+            or store_name in self._arrived.get(fragment_id, {}).values()
         )
 
     def still_in_doubt(self, doubt: Doubt) -> bool:
@@ -320,111 +321,111 @@ class Transfers:
     def doubt(self, doubts: Iterable[Doubt]) -> None:
         """The row of an entity says so. In the life in which it was written down we know better."""
         for doubt in doubts:
-            place = (doubt.store_name, doubt.fragment)
-            self._doubted.setdefault(place, set()).add(doubt.gone_to)
+            fragment_id = (doubt.store_name, doubt.fragment)
+            self._doubted.setdefault(fragment_id, set()).add(doubt.gone_to)
             if self.openings(doubt.gone_to) == 0:
-                unseen = self._unseen.setdefault(place, {})
+                unseen = self._unseen.setdefault(fragment_id, {})
                 unseen[doubt.gone_to] = max(unseen.get(doubt.gone_to, 0), doubt.number)
 
-    def no_doubt(self, place: Place) -> None:
+    def no_doubt(self, fragment_id: FragmentId) -> None:
         """The row of an entity says nothing about this fragment."""
-        self._doubted.pop(place, None)
+        self._doubted.pop(fragment_id, None)
 
     # -- holding back
 
     def hold_back(self, source: Fragment) -> None:
         """A fragment was loaded: it must know which of its rows are not its own to give."""
-        place = (source.store.name, source.key)
-        if place in self._under_way or place in self._unknown or place in self._arrived:
-            source.horizon.held_back = self._rows_held_back(place)
-        if place in self._unseen:
-            unseen = self._unseen[place]
+        fragment_id = source.id
+        if fragment_id in self._under_way or fragment_id in self._unknown or fragment_id in self._arrived:
+            source.horizon.held_back = self._rows_held_back(fragment_id)
+        if fragment_id in self._unseen:
+            unseen = self._unseen[fragment_id]
             for name, number in unseen.items():  # what comes from now on has not gone anywhere
                 unseen[name] = min(number, source.counters.last_counter)
-            source.horizon.held_back_up_to = self._unseen_up_to(place)
-        if place in self._arrived:
-            self.settle_soon(place)
+            source.horizon.held_back_up_to = self._unseen_up_to(fragment_id)
+        if fragment_id in self._arrived:
+            self.settle_soon(fragment_id)
 
-    def _rows_held_back(self, place: Place) -> set[int]:
-        numbers = set(self._unknown.get(place, ()))
-        numbers.update(self._arrived.get(place, ()))
-        for departure in self._under_way.get(place, ()):
+    def _rows_held_back(self, fragment_id: FragmentId) -> set[int]:
+        numbers = set(self._unknown.get(fragment_id, ()))
+        numbers.update(self._arrived.get(fragment_id, ()))
+        for departure in self._under_way.get(fragment_id, ()):
             numbers.update(departure.destinations)
         return numbers
 
-    def _refresh(self, place: Place) -> None:
+    def _refresh(self, fragment_id: FragmentId) -> None:
         """More is known about the rows of a source, or less."""
-        source = self._sources.loaded_fragment(*place)
+        source = self._sources.loaded_fragment(*fragment_id)
         if source is not None and not source.is_failed:
-            _hold_back(source, self._rows_held_back(place), self._unseen_up_to(place))
-        if place in self._arrived:
-            self.settle_soon(place)
-        doubted = self._doubted.get(place)
-        if doubted and not all(self._may_hold(place, name) for name in doubted):
-            self.on_certain(place)
+            _hold_back(source, self._rows_held_back(fragment_id), self._unseen_up_to(fragment_id))
+        if fragment_id in self._arrived:
+            self.settle_soon(fragment_id)
+        doubted = self._doubted.get(fragment_id)
+        if doubted and not all(self._may_hold(fragment_id, name) for name in doubted):
+            self.on_certain(fragment_id)
 
-    def _unseen_up_to(self, place: Place) -> int:
-        return max(self._unseen.get(place, {}).values(), default=0)
+    def _unseen_up_to(self, fragment_id: FragmentId) -> int:
+        return max(self._unseen.get(fragment_id, {}).values(), default=0)
 
     # -- settling
 
     def settle_all(self) -> None:
         """Also where nothing is forwarded any more."""
-        for place in list(self._arrived):
-            self.settle_soon(place)
+        for fragment_id in list(self._arrived):
+            self.settle_soon(fragment_id)
 
-    def settle_soon(self, place: Place) -> None:
+    def settle_soon(self, fragment_id: FragmentId) -> None:
         """What cannot be settled now is when its fragment is loaded, or its store opened, next: also when that
         happens while it is tried with the fragment that was there before."""
-        if place in self._settling:
-            self._asked_again.add(place)
-        elif self._settleable(place):
-            self._settling.add(place)
-            self._spawn(self._settle(place))
+        if fragment_id in self._settling:
+            self._asked_again.add(fragment_id)
+        elif self._settleable(fragment_id):
+            self._settling.add(fragment_id)
+            self._spawn(self._settle(fragment_id))
 
-    async def _settle(self, place: Place) -> None:
+    async def _settle(self, fragment_id: FragmentId) -> None:
         try:
-            await self._settle_now(place)
+            await self._settle_now(fragment_id)
         except (StoreError, BrokerError) as error:
-            _log.warning("A transfer out of store %s is settled later: %s", place[0], error)
+            _log.warning("A transfer out of store %s is settled later: %s", fragment_id[0], error)
         finally:
-            self._settling.discard(place)
-        if place in self._asked_again:
-            self._asked_again.discard(place)
-            self.settle_soon(place)
+            self._settling.discard(fragment_id)
+        if fragment_id in self._asked_again:
+            self._asked_again.discard(fragment_id)
+            self.settle_soon(fragment_id)
 
-    async def _settle_now(self, place: Place) -> None:
+    async def _settle_now(self, fragment_id: FragmentId) -> None:
         """Raises StoreError, ServerBusy."""
-        store_name, key = place
-        while self._settleable(place):
+        store_name, key = fragment_id
+        while self._settleable(fragment_id):
             if not self._sources.is_in_service(store_name):
                 return
             if not self._sources.has_owner(store_name, key):
-                self.forget(place, dict(self._arrived[place]))
+                self.forget(fragment_id, dict(self._arrived[fragment_id]))
                 return
             source = self._sources.fragment(store_name, key)
             if source is None or source.is_failed:
                 return
-            await self._delete(source, place)
+            await self._delete(source, fragment_id)
 
-    def _settleable(self, place: Place) -> dict[int, str]:
+    def _settleable(self, fragment_id: FragmentId) -> dict[int, str]:
         """Rows that have arrived, and that no run is under way with: that one deletes its own."""
-        arrived = self._arrived.get(place)
+        arrived = self._arrived.get(fragment_id)
         if not arrived:
             return {}
-        runs = self._under_way.get(place, ())
+        runs = self._under_way.get(fragment_id, ())
         return {
             number: name
             for number, name in arrived.items()
             if not any(number in departure.destinations for departure in runs)
         }
 
-    async def _delete(self, source: Fragment, place: Place) -> None:
+    async def _delete(self, source: Fragment, fragment_id: FragmentId) -> None:
         """Deletes rows that have arrived elsewhere, then removes their marks. Raises StoreError, ServerBusy."""
-        wanted = self._settleable(place)
+        wanted = self._settleable(fragment_id)
         page = await source.store.by_number(source.key, PLACE_ACTIVE, sorted(wanted))
         arrived = self._settleable(
-            place
+            fragment_id
         )  # another store may have been opened, and tell of more, while we read
         rows = [row for row in page.messages if row.sequence_number in arrived]
         if rows:
@@ -434,22 +435,22 @@ class Transfers:
             write.remove(FORWARDED, rows)
             write.join()
         await source.durable()
-        self.forget(place, wanted)
+        self.forget(fragment_id, wanted)
 
-    def forget(self, place: Place, arrived: dict[int, str]) -> None:
+    def forget(self, fragment_id: FragmentId, arrived: dict[int, str]) -> None:
         """The rows are gone from their source, durably: the marks have done their work."""
-        known = self._arrived.get(place)
+        known = self._arrived.get(fragment_id)
         if known is not None:
             for number in arrived:
                 known.pop(number, None)
             if not known:
-                del self._arrived[place]
+                del self._arrived[fragment_id]
         by_store: dict[str, list[TransferMark]] = {}
         for number, name in arrived.items():
-            by_store.setdefault(name, []).append(TransferMark(place[0], place[1], number))
+            by_store.setdefault(name, []).append(TransferMark(fragment_id[0], fragment_id[1], number))
         for name, marks in by_store.items():
             self._remove(name, marks)
-        self._refresh(place)
+        self._refresh(fragment_id)
 
     def _remove(self, store_name: str, marks: list[TransferMark]) -> None:
         # What cannot be removed now is found and removed when the store is opened next.
@@ -476,5 +477,5 @@ def _hold_back(source: Fragment, numbers: set[int], up_to: int) -> None:
             sweeper.joined(now_ms)
 
 
-def _nobody_listens(place: Place) -> None:
-    del place
+def _nobody_listens(fragment_id: FragmentId) -> None:
+    del fragment_id

@@ -28,7 +28,7 @@ from busway.broker.fragment.locks import Delivery, LockTable, Receiver
 from busway.broker.fragment.message_sessions import MessageSession, MessageSessions
 from busway.broker.fragment.outlet import Onward, Origin, Outlet
 from busway.broker.fragment.read_requests import ReadRequests, read
-from busway.broker.fragment.runtime import UNLIMITED, BrokerRuntime, broker_error
+from busway.broker.fragment.runtime import UNLIMITED, BrokerRuntime, FragmentId, broker_error
 from busway.broker.fragment.sent_run import nobody_waits
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.fragment.settling import Consumption, Settling
@@ -145,6 +145,7 @@ class Fragment(Outlet):
         "forwarder",
         "head_expiry",
         "horizon",
+        "id",
         "index",
         "intake",
         "is_failed",
@@ -173,6 +174,7 @@ class Fragment(Outlet):
         dead_letter: Fragment | None = None,
     ) -> None:
         self.key = key
+        self.id: FragmentId = (store.name, key)
         self.index = index
         #: Its numbers begin behind it (M-36).
         self.number_base = first_number_base(index)

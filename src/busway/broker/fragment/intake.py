@@ -231,7 +231,7 @@ class Intake:
         """Of what is staged for it."""
         fragment = self._fragment
         reserved = fragment.runtime.reserved_bytes
-        return reserved.get((fragment.store.name, fragment.key), 0) if reserved else 0
+        return reserved.get(fragment.id, 0) if reserved else 0
 
     def number_fault(self, count: int) -> BrokerError | None:
         """Why there are no numbers for so many more messages (M-37). Whoever joins a run without `append` asks

@@ -30,8 +30,8 @@ def _nothing_used() -> int:
     return 0
 
 
-#: A fragment by the name of its store and its key.
-Place = tuple[str, FragmentKey]
+#: A fragment by the name of its store and its key there.
+FragmentId = tuple[str, FragmentKey]
 
 
 class Undelivered:
@@ -43,22 +43,22 @@ class Undelivered:
     it back. There are never more than those who received had credit for. `on_arrival` is told of a fragment that has
     some."""
 
-    __slots__ = ("_by_place", "on_arrival")
+    __slots__ = ("_by_fragment", "on_arrival")
 
     def __init__(self) -> None:
-        self._by_place: dict[Place, list[Message]] = {}
-        self.on_arrival: Callable[[Place], None] | None = None
+        self._by_fragment: dict[FragmentId, list[Message]] = {}
+        self.on_arrival: Callable[[FragmentId], None] | None = None
 
-    def add(self, place: Place, messages: list[Message]) -> None:
-        self._by_place.setdefault(place, []).extend(messages)
+    def add(self, fragment_id: FragmentId, messages: list[Message]) -> None:
+        self._by_fragment.setdefault(fragment_id, []).extend(messages)
         if self.on_arrival is not None:
-            self.on_arrival(place)
+            self.on_arrival(fragment_id)
 
-    def places(self) -> list[Place]:
-        return list(self._by_place)
+    def fragment_ids(self) -> list[FragmentId]:
+        return list(self._by_fragment)
 
-    def take(self, place: Place) -> list[Message]:
-        return self._by_place.pop(place, [])
+    def take(self, fragment_id: FragmentId) -> list[Message]:
+        return self._by_fragment.pop(fragment_id, [])
 
 
 class NamespaceSize:
@@ -166,8 +166,8 @@ class BrokerRuntime:
         self.store_failed = store_failed
         #: L-4; `used_bytes` adds up all entities.
         self.namespace_size = NamespaceSize(limits.namespace_bytes_max, used_bytes)
-        #: By store and key of a fragment: what is staged for it and counts against its entity's size.
-        self.reserved_bytes: dict[tuple[str, FragmentKey], int] = {}
+        #: What is staged for a fragment and counts against its entity's size.
+        self.reserved_bytes: dict[FragmentId, int] = {}
         #: By store name; an `Activator` and an `ExpirySweeper` enter themselves.
         self.activators: dict[str, StoreSweep] = {}
         self.sweepers: dict[str, StoreSweep] = {}

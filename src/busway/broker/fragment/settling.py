@@ -424,13 +424,13 @@ class Consumption:
         try:
             write = fragment.write()
         except ServerBusy:
-            fragment.runtime.undelivered.add((fragment.store.name, fragment.key), messages)
+            fragment.runtime.undelivered.add(fragment.id, messages)
             return
         write.put_back(messages)
         write.join()
 
     def put_undelivered_back(self) -> None:
         """The fragment was loaded, or messages of its own wait for it."""
-        messages = self._fragment.runtime.undelivered.take((self._fragment.store.name, self._fragment.key))
+        messages = self._fragment.runtime.undelivered.take(self._fragment.id)
         if messages:
             self.put_back(messages)

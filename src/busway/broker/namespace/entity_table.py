@@ -19,7 +19,7 @@ from busway.broker.forward.transfers import Transfers
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.locks import Attachment
 from busway.broker.fragment.outlet import Outlet
-from busway.broker.fragment.runtime import BrokerRuntime
+from busway.broker.fragment.runtime import BrokerRuntime, FragmentId
 from busway.broker.fragment.settings import FragmentSettings
 from busway.broker.namespace.catalogue_rows import EntityRow, Share
 from busway.broker.namespace.entity_index import EntityCounts, EntityIndex
@@ -375,10 +375,10 @@ class EntityTable:
     def has_owner(self, store_name: str, key: FragmentKey) -> bool:
         return self.index.owner(store_name, key) is not None
 
-    def _undelivered_arrived(self, place: tuple[str, FragmentKey]) -> None:
+    def _undelivered_arrived(self, fragment_id: FragmentId) -> None:
         """In a turn of its own: the fragment may just be going."""
         runtime = self._runtime
-        runtime.timers.at(runtime.clock.monotonic(), lambda: self._take_back(*place))
+        runtime.timers.at(runtime.clock.monotonic(), lambda: self._take_back(*fragment_id))
 
     def _take_back(self, store_name: str, key: FragmentKey) -> None:
         """A fragment that cannot be had now takes them when it is loaded."""
@@ -415,9 +415,9 @@ class EntityTable:
         for row, entity in self.loaded():
             if row.is_partitioned and store_name in row.store_names and row.key not in self._parked:
                 self._regain(row, entity, store_name)
-        for place in self._runtime.undelivered.places():
-            if place[0] == store_name:
-                self._take_back(*place)
+        for fragment_id in self._runtime.undelivered.fragment_ids():
+            if fragment_id[0] == store_name:
+                self._take_back(*fragment_id)
 
     def _regain(self, row: EntityRow, entity: Queue | Topic, store_name: str) -> None:
         for at, share in enumerate(row.shares):

@@ -10,7 +10,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from busway.broker.forward.transfers import Doubt, Place
+from busway.broker.forward.transfers import Doubt
+from busway.broker.fragment.runtime import FragmentId
 from busway.broker.namespace.catalogue_rows import EntityRow
 from busway.broker.namespace.contents import NamespaceContents
 from busway.broker.namespace.entity_creation import check_forward_targets
@@ -110,9 +111,9 @@ class EntityUpdate:
         ):
             if before is None or before == after:
                 continue
-            places = [(share.store_name, share.fragments[part]) for share in row.shares]
-            transfers.close_departures(places)
-            for store_name, key in places:
+            fragment_ids = [(share.store_name, share.fragments[part]) for share in row.shares]
+            transfers.close_departures(fragment_ids)
+            for store_name, key in fragment_ids:
                 counters = contents.keepers[store_name].counters.get(key)
                 number = None if counters is None else counters.last_counter
                 stores = contents.entities.index.stores_of(before)
@@ -149,14 +150,14 @@ class EntityUpdate:
                 else:
                     await self._load_anew(present)
 
-    def _certain(self, place: Place) -> None:
+    def _certain(self, fragment_id: FragmentId) -> None:
         """Less is in doubt about a fragment than its entity's row says."""
-        self._contents.background.spawn(self._forget_doubts(place))
+        self._contents.background.spawn(self._forget_doubts(fragment_id))
 
-    async def _forget_doubts(self, place: Place) -> None:
+    async def _forget_doubts(self, fragment_id: FragmentId) -> None:
         contents = self._contents
         async with contents.changing:
-            owner = contents.entities.index.owner(*place)
+            owner = contents.entities.index.owner(*fragment_id)
             if owner is None or not contents.catalogue.home.is_open:
                 return  # what is left in the row is looked at again when the store is opened next
             row = owner[0]
