@@ -25,7 +25,7 @@ from busway.amqp.types import Described, Int, Long, Short, Symbol
 from busway.client.errors import Refused
 from busway.client.messages import ServiceBusReceivedMessage, encode_batch
 from busway.client.sender import SendingEnd, batches
-from busway.client.wire import LinkEnd
+from busway.client.wire import LinkEnd, OneLink
 
 if TYPE_CHECKING:
     from busway.client.client_connection import ClientConnection
@@ -48,8 +48,10 @@ class ProducerClaim:
     last_number: int = 0
 
 
-class EventProducer:
+class EventProducer(OneLink[SendingEnd]):
     """Made by `ServiceBusClient.get_event_producer`; an asynchronous context manager."""
+
+    what = "producer"
 
     def __init__(
         self,
@@ -58,23 +60,16 @@ class EventProducer:
         partition_id: str,
         claim: ProducerClaim | None = None,
     ) -> None:
+        super().__init__()
         self._connection = connection
         self._hub_name = hub_name
         self._address = f"{hub_name}/Partitions/{partition_id}"
         self._claim = claim
-        self._end: SendingEnd | None = None
         self._under_way: list[asyncio.Future[None]] = []
         #: Whether the server keeps the count.
         self.is_idempotent = False
         #: Of the last event that was stored before, or handed to `send` since.
         self.last_number = 0 if claim is None else claim.last_number
-
-    async def __aenter__(self) -> "EventProducer":
-        await self.open()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
     async def open(self) -> None:
         wire = await self._connection.wire_for(self._hub_name)
@@ -99,9 +94,7 @@ class EventProducer:
             task.cancel()
         await asyncio.gather(*self._under_way, return_exceptions=True)
         self._under_way.clear()
-        if self._end is not None:
-            await self._end.detach()
-            self._end = None
+        await super().close()
 
     async def send(self, events: list[AmqpMessage]) -> None:
         """Under the numbers behind the last. Returns with them on their way; `flush` tells whether they arrived."""
@@ -139,11 +132,6 @@ class EventProducer:
         while len(self._under_way) >= _UNDER_WAY_MAX:
             await self._under_way.pop(0)
         self._under_way.append(await self._opened().post(sections, BATCH_FORMAT))
-
-    def _opened(self) -> SendingEnd:
-        if self._end is None:
-            raise Refused("The producer is not open.")
-        return self._end
 
     def _properties(self) -> dict[object, object] | None:
         claim = self._claim
@@ -208,8 +196,10 @@ class StartPosition:
         return cls(f"amqp.annotation.x-opt-enqueued-time >= '{at_ms}'")
 
 
-class PartitionReader:
+class PartitionReader(OneLink["_ReadingEnd"]):
     """Made by `ServiceBusClient.get_event_reader`; an asynchronous context manager."""
+
+    what = "reader"
 
     def __init__(
         self,
@@ -219,19 +209,12 @@ class PartitionReader:
         start: StartPosition,
         consumer_group: str = DEFAULT_GROUP,
     ) -> None:
+        super().__init__()
         self._connection = connection
         self._hub_name = hub_name
         self.partition_id = partition_id
         self._address = f"{hub_name}/ConsumerGroups/{consumer_group}/Partitions/{partition_id}"
         self._start = start
-        self._end: _ReadingEnd | None = None
-
-    async def __aenter__(self) -> "PartitionReader":
-        await self.open()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
     async def open(self) -> None:
         wire = await self._connection.wire_for(self._hub_name)
@@ -247,11 +230,6 @@ class PartitionReader:
             rcv_settle_mode=RECEIVER_FIRST,
         )
 
-    async def close(self) -> None:
-        if self._end is not None:
-            await self._end.detach()
-            self._end = None
-
     async def receive(self, max_wait_time: float | None = None) -> list[ServiceBusReceivedMessage]:
         """What has come since the last call; waits for the first event, at most so long (for ever with None)."""
         return [ServiceBusReceivedMessage(payload) for payload in await self.receive_encoded(max_wait_time)]
@@ -261,9 +239,7 @@ class PartitionReader:
     ) -> list[bytes]:
         """As `receive`, each event as the AMQP message that came. Whoever wants no more than so many events says so:
         then hardly more are sent."""
-        if self._end is None:
-            raise Refused("The reader is not open.")
-        return await self._end.receive(max_wait_time, _PREFETCH_MAX if wanted is None else wanted)
+        return await self._opened().receive(max_wait_time, _PREFETCH_MAX if wanted is None else wanted)
 
 
 class _ReadingEnd(LinkEnd):

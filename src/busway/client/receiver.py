@@ -24,7 +24,7 @@ from busway.amqp.types import Symbol, UInt
 from busway.client.client_connection import transaction_of
 from busway.client.errors import ClientError, LockLost, Refused, error_of
 from busway.client.messages import ServiceBusReceivedMessage
-from busway.client.wire import ATTACH_TIMEOUT_S, LinkEnd
+from busway.client.wire import ATTACH_TIMEOUT_S, LinkEnd, OneLink
 
 if TYPE_CHECKING:
     from busway.client.client_connection import ClientConnection
@@ -39,12 +39,14 @@ _DRAIN_TIMEOUT_S: Final = 10.0
 _SETTLE_TIMEOUT_S: Final = 60.0
 
 
-class ServiceBusReceiver:
+class ServiceBusReceiver(OneLink["_ReceivingEnd"]):
     """Made by `ServiceBusClient.get_queue_receiver`; an asynchronous context manager.
 
     `session_id`: a text accepts that session, True the next one that has messages, None is for queues without
     sessions.
     """
+
+    what = "receiver"
 
     def __init__(
         self,
@@ -54,20 +56,12 @@ class ServiceBusReceiver:
         session_id: str | bool | None,
         session_wait: float,
     ) -> None:
+        super().__init__()
         self._connection = connection
         self._queue_name = queue_name
         self._deletes = receive_mode == RECEIVE_AND_DELETE
         self._wanted_session = session_id
         self._session_wait = session_wait
-        self._end: _ReceivingEnd | None = None
-
-    async def __aenter__(self) -> "ServiceBusReceiver":
-        if self._end is None:
-            await self.open()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
     async def open(self) -> None:
         """Raises TimedOut when the next session was asked for and none has messages."""
@@ -83,11 +77,6 @@ class ServiceBusReceiver:
             timeout_s=ATTACH_TIMEOUT_S + self._session_wait,
         )
         self._end = end
-
-    async def close(self) -> None:
-        if self._end is not None:
-            await self._end.detach()
-            self._end = None
 
     @property
     def session_id(self) -> str | None:
@@ -195,11 +184,6 @@ class ServiceBusReceiver:
 
     def _management(self) -> "Management":
         return self._connection.get_management(self._queue_name)
-
-    def _opened(self) -> "_ReceivingEnd":
-        if self._end is None:
-            raise Refused("The receiver is not open.")
-        return self._end
 
     def _filter(self) -> dict[object, object] | None:
         if self._wanted_session is None:

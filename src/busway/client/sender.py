@@ -17,7 +17,7 @@ from busway.amqp.performatives import (
 from busway.amqp.sections import BATCH_FORMAT
 from busway.client.errors import ClientError, Refused, error_of
 from busway.client.messages import ServiceBusMessage, encode_batch
-from busway.client.wire import LinkEnd
+from busway.client.wire import LinkEnd, OneLink
 
 if TYPE_CHECKING:
     from busway.client.client_connection import ClientConnection
@@ -30,20 +30,15 @@ _ENVELOPE_BYTES: Final = 64
 _SECTION_BYTES: Final = 8
 
 
-class ServiceBusSender:
+class ServiceBusSender(OneLink["SendingEnd"]):
     """Made by `ServiceBusClient.get_queue_sender` or `get_topic_sender`; an asynchronous context manager."""
 
+    what = "sender"
+
     def __init__(self, connection: "ClientConnection", queue_name: str) -> None:
+        super().__init__()
         self._connection = connection
         self._queue_name = queue_name
-        self._end: SendingEnd | None = None
-
-    async def __aenter__(self) -> "ServiceBusSender":
-        await self.open()
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.close()
 
     async def open(self) -> None:
         wire = await self._connection.wire_for(self._queue_name)
@@ -55,11 +50,6 @@ class ServiceBusSender:
             snd_settle_mode=SENDER_UNSETTLED,
             rcv_settle_mode=RECEIVER_FIRST,
         )
-
-    async def close(self) -> None:
-        if self._end is not None:
-            await self._end.detach()
-            self._end = None
 
     @property
     def batch_bytes_max(self) -> int:
@@ -116,11 +106,6 @@ class ServiceBusSender:
 
     async def cancel_scheduled_messages(self, sequence_numbers: list[int]) -> None:
         await self._connection.get_management(self._queue_name).cancel_scheduled_messages(sequence_numbers)
-
-    def _opened(self) -> "SendingEnd":
-        if self._end is None:
-            raise Refused("The sender is not open.")
-        return self._end
 
 
 def batches(payloads: list[bytes], bytes_max: int) -> list[list[bytes]]:

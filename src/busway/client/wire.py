@@ -19,7 +19,7 @@ import os
 import ssl
 import struct
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, Self, TypeVar
 from uuid import uuid4
 
 from busway.amqp.connection import Connection, Role
@@ -471,3 +471,37 @@ def _login(target: ConnectionString, plain_login: bool) -> tuple[str, bytes]:
     if plain_login and target.key_name is not None and target.key is not None:
         return PLAIN, plain_response(target.key_name, target.key)
     return ANONYMOUS, b""
+
+
+End = TypeVar("End", bound=LinkEnd)
+
+
+class OneLink(Generic[End]):
+    """Who works with one link of a connection: an asynchronous context manager. Subclasses open it."""
+
+    #: What it is called when it is not open.
+    what = "link"
+
+    def __init__(self) -> None:
+        self._end: End | None = None
+
+    async def __aenter__(self) -> Self:
+        if self._end is None:
+            await self.open()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        if self._end is not None:
+            await self._end.detach()
+            self._end = None
+
+    def _opened(self) -> End:
+        if self._end is None:
+            raise Refused(f"The {self.what} is not open.")
+        return self._end
