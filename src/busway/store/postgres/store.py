@@ -39,8 +39,6 @@ _MIB: Final = 1 << 20
 _ID_BYTES: Final = 12
 #: New messages are refused for so long after the server had no room.
 _FULL_PAUSE_S: Final = 5.0
-#: Another block of keys is asked for when fewer are left.
-_KEYS_LEFT_MIN: Final = KEY_BLOCK // 2
 
 
 class PostgresStore(CommitCycle):
