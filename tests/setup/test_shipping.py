@@ -206,7 +206,7 @@ def test_an_installed_stale_twin_never_runs(shipped: Shipped) -> None:
 @pytest.mark.timeout(900)
 def test_a_wheel_is_not_built_from_a_stale_twin(shipped: Shipped) -> None:
     """Shipping: compiled modules of other sources do not get into a wheel."""
-    source = shipped.clone / "src" / "busway" / "message.py"
+    source = shipped.clone / "src" / "busway" / "message" / "message.py"
     before = source.read_bytes()
     source.write_bytes(before + b"\n# edited\n")
     command = [".venv/bin/python", "-m", "pip", "wheel", "--no-deps", "--wheel-dir", "stale", "."]
