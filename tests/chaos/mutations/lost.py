@@ -41,7 +41,7 @@ LOST: Final = (
         "what nobody took is gone",
         "A3: messages deleted for a receiver that is gone are put back, by the next fragment too",
         "busway/broker/fragment/settling.py",
-        """            fragment.runtime.undelivered.add((fragment.store.name, fragment.key), messages)
+        """            fragment.runtime.undelivered.add(fragment.id, messages)
             return
 """,
         """            return

@@ -73,7 +73,7 @@ STAGING: Final = (
         "staged bytes are free",
         "S-9: what is staged counts against the entity's size",
         "busway/broker/fragment/intake.py",
-        """        return reserved.get((fragment.store.name, fragment.key), 0) if reserved else 0
+        """        return reserved.get(fragment.id, 0) if reserved else 0
 """,
         """        return 0
 """,
