@@ -1,10 +1,12 @@
-"""`busway stores`: what the stores hold, and taking one out of service. `busway reset`: emptying all of them."""
+"""`busway stores`: what the stores hold; taking one out of service; copying all of them elsewhere. `busway reset`:
+emptying all of them."""
 
 from typing import Annotated, Final
 
 import typer
 
 from busway.cli.output import print_json, print_table
+from busway.cli.store_copy import COPY_HELP, copy
 from busway.cli.verbs import JsonOption, ServerOptions, example, ungrouped, verb, verb_family
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The store's name.")]
@@ -36,6 +38,14 @@ def _list(context: typer.Context, *, server: ServerOptions, as_json: JsonOption 
 
 
 family.callback()(ungrouped(_list))
+
+
+verb(
+    family,
+    "copy",
+    "busway stores copy --data ./bus --to 'postgresql://bus@db1/bus?name=east&stores=4'",
+    about=COPY_HELP,
+)(copy)
 
 
 @verb(family, "disable", "busway stores disable store-1")

@@ -147,6 +147,17 @@ class ChunkBuilder:
         return HEAD_BYTES + per_event * self.count + self.record_bytes
 
 
+def whole_chunk(data: bytes, count: int, numbers: tuple[int, int], times_ms: tuple[int, int]) -> ChunkBuilder:
+    """One that was gathered before, as a store has it: nothing is added any more. `numbers` and `times_ms`: of its
+    first and its last event."""
+    chunk = ChunkBuilder()
+    chunk._data = data
+    chunk.count = count
+    chunk.first_number, chunk.last_number = numbers
+    chunk.first_at_ms, chunk.last_at_ms = times_ms
+    return chunk
+
+
 class Chunk:
     """A chunk that is read. Raises ChunkDamaged when the bytes do not fit together."""
 

@@ -84,9 +84,14 @@ def held(directory: DataDirectory, urls: Sequence[str] = ()) -> Iterator[list[St
         stack.enter_context(_held(directory.path / "lock", f"The data directory {directory.path}"))
         files = store_files(directory, urls)
         for file in files:
-            path = file.path.resolve()
-            stack.enter_context(_held(path.with_name(f"{path.name}.lock"), f"The store's file {file.path}"))
+            stack.enter_context(held_file(file.path))
         yield files
+
+
+def held_file(path: Path) -> contextlib.AbstractContextManager[None]:
+    """No server begins with a store's file meanwhile. Raises DirectoryInUse."""
+    file = path.resolve()
+    return _held(file.with_name(f"{file.name}.lock"), f"The store's file {path}")
 
 
 @contextlib.contextmanager

@@ -108,6 +108,9 @@ _log = logging.getLogger("busway.catalogue")
 #: What lies beside a store's copy and is no part of it: notes of stages, and decisions (`busway.staging`).
 NOTE_PREFIXES: Final = ("stage:", "decision:")
 
+#: In a store that others are copied into, until all of them are whole (`busway.safekeeping.bus_copy`).
+COPYING_KEY: Final = "copying"
+
 #: Rows to write: key → JSON text, or None to delete.
 Changes = Mapping[str, str | None]
 
@@ -154,6 +157,11 @@ class Catalogue:
         """What rules were decided there is no part of the copy, so that bringing it up to date leaves them alone; nor
         are notes."""
         version, rows = await keeper.store.catalogue()
+        if COPYING_KEY in rows:
+            raise StoreError(
+                f"The store {keeper.name} holds a part of a bus that is being copied: busway stores copy, given the"
+                " same --from and --to once more, goes on with it."
+            )
         decided = rows.pop(DECIDED_KEY, None)
         if decided is not None:
             self.decided_rules[keeper.name] = decided

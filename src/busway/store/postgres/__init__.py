@@ -9,10 +9,11 @@ committer      sending parts of several stores at once; what became of them when
 writing_connection  one connection that writes: statements in one round trip
 reads          the reads of the contract, from where rows may be
 reader         the half of a read that runs in a thread, and the connections for it
+database_rows  what a store holds, row by row, for whoever copies it elsewhere
 url            where a database is, how many stores it holds, how they are called
 sqlstates      what an error of PostgreSQL means for a batch
 server_checks  whether a server can keep what it promises; what a session is told at its beginning
 
 Others know `store`, `database` and `url`; nodes that watch one another also `batch_arrays`, `server_checks` and
-`writing_connection`.
+`writing_connection`; what makes copies also `database_rows`.
 """

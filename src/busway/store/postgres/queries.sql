@@ -689,3 +689,81 @@ SELECT key, text FROM busway.catalogue WHERE store = $1
 -- read_catalogue_version --
 -- Their version.
 SELECT catalogue_version FROM busway.stores WHERE store = $1
+
+-- copy_rows --
+-- Rows of a place with a body of their own between two keys, until the bytes before one are too many.
+SELECT key, enqueued_at, expires_at, checksum, more, bare FROM (
+    SELECT
+        *, sum(octet_length(bare)) OVER before AS bytes_before
+    FROM (
+        SELECT * FROM busway.{place} WHERE key > $1 AND key <= $2 AND payload IS NULL ORDER BY key LIMIT $3
+    ) AS found
+    WINDOW before AS (ORDER BY key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+) AS measured
+WHERE bytes_before IS NULL OR bytes_before <= $4 ORDER BY key
+
+-- copy_sharing_rows --
+-- Rows of all places that share a body, sharers together, from one body of a store on.
+SELECT payload, 0, key, enqueued_at, expires_at, checksum, more FROM busway.messages WHERE payload BETWEEN %s AND %s
+UNION ALL
+SELECT payload, 1, key, enqueued_at, expires_at, checksum, more FROM busway.deferred WHERE payload BETWEEN %s AND %s
+UNION ALL
+SELECT payload, 2, key, enqueued_at, expires_at, checksum, more FROM busway.scheduled WHERE payload BETWEEN %s AND %s
+ORDER BY 1, 2, 3
+
+-- copy_payload --
+-- One shared body.
+SELECT bare FROM busway.payloads WHERE id = $1
+
+-- copy_session_index --
+-- Active messages in the session index between two keys.
+SELECT key, session_id FROM busway.session_messages WHERE key > $1 AND key <= $2 ORDER BY key LIMIT $3
+
+-- copy_expiry --
+-- Own expiry entries between two keys.
+SELECT key, expires_at FROM busway.expiry_entries WHERE key > $1 AND key <= $2 ORDER BY key LIMIT $3
+
+-- copy_expiry_of --
+-- That of one message.
+SELECT expires_at FROM busway.expiry_entries WHERE key = $1
+
+-- copy_states --
+-- States of sessions behind one, of some fragments.
+SELECT fragment, session_id, set_at, state FROM busway.session_states
+WHERE (fragment, session_id) > ($1, $2) AND fragment BETWEEN $3 AND $4 ORDER BY fragment, session_id LIMIT $5
+
+-- copy_duplicate_ids --
+-- Accepted message ids behind one, of some fragments, without those that are forgotten.
+SELECT fragment, message_id, accepted_at FROM busway.duplicate_ids
+WHERE (fragment, message_id) > ($1, $2) AND fragment BETWEEN $3 AND $4
+    AND accepted_at >= coalesce((SELECT ids_since FROM busway.fragments WHERE key = duplicate_ids.fragment), 0)
+ORDER BY fragment, message_id LIMIT $5
+
+-- copy_chunks --
+-- Chunks behind one, up to a log, until the bytes before one are too many.
+SELECT log, first_number, last_number, first_at, last_at, events, checksum, data FROM (
+    SELECT *, sum(octet_length(data)) OVER before AS bytes_before FROM (
+        SELECT * FROM busway.log_chunks WHERE (log, last_number) > ($1, $2) AND log <= $3
+        ORDER BY log, last_number LIMIT $4
+    ) AS found
+    WINDOW before AS (ORDER BY log, last_number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
+) AS measured
+WHERE bytes_before IS NULL OR bytes_before <= $5 ORDER BY log, last_number
+
+-- copy_producers --
+-- Producers behind one, of some logs.
+SELECT log, producer, epoch, last_sequence, used_at, groups FROM busway.log_producers
+WHERE (log, producer) > ($1, $2) AND log BETWEEN $3 AND $4 ORDER BY log, producer LIMIT $5
+
+-- copy_begin --
+-- All that is read is of one moment, however long that takes.
+BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
+
+-- copy_session --
+-- And nobody's patience ends it.
+SELECT set_config('idle_in_transaction_session_timeout', '0', false), set_config('jit', 'off', false)
+
+-- copy_neighbours --
+-- Other sessions of servers and copies in this database.
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = $1

@@ -11,6 +11,8 @@ reader           the half of a read that runs on a connection of its own
 database_file    opening a file: new, ours, or to be migrated; checkpoints and free pages, between commits
 snapshot         what a file holds at one moment, copied while the store goes on
 file_check       what is whole in a file and what is damaged, without writing
+file_rows        what lies in a file, row by row, for whoever copies it elsewhere
 
-Others know `store`; what makes backups and checks knows `snapshot`, `file_check` and `companion_files`, too.
+Others know `store`; what makes backups, checks and copies knows `snapshot`, `file_check`,
+`file_rows` and `companion_files`, too.
 """

@@ -750,3 +750,53 @@ SELECT fragment, session_id, state FROM session_states
 -- check_chunk_spots --
 -- Every chunk by log and number, by the index alone.
 SELECT key, log, last_number FROM log_chunks ORDER BY log, last_number
+
+-- copy_rows --
+-- Rows of a place with a body of their own, behind a key.
+SELECT key, enqueued_at, expires_at, checksum, more, bare FROM {place}
+WHERE key > ? AND typeof(bare) <> 'integer' ORDER BY key
+
+-- copy_sharing_rows --
+-- Rows of all places that share a body, sharers together, from one body on.
+SELECT bare, 0, key, enqueued_at, expires_at, checksum, more FROM messages
+WHERE typeof(bare) = 'integer' AND bare >= ?1
+UNION ALL
+SELECT bare, 1, key, enqueued_at, expires_at, checksum, more FROM deferred
+WHERE typeof(bare) = 'integer' AND bare >= ?1
+UNION ALL
+SELECT bare, 2, key, enqueued_at, expires_at, checksum, more FROM scheduled
+WHERE typeof(bare) = 'integer' AND bare >= ?1
+ORDER BY 1, 2, 3
+
+-- copy_expiry --
+-- Own expiry entries behind a key.
+SELECT key, expires_at FROM expiry_entries WHERE key > ? ORDER BY key
+
+-- copy_expiry_of --
+-- That of one message.
+SELECT expires_at FROM expiry_entries WHERE key = ?
+
+-- copy_states --
+-- States of sessions behind one.
+SELECT fragment, session_id, set_at, state FROM session_states WHERE (fragment, session_id) > (?, ?)
+ORDER BY fragment, session_id
+
+-- copy_duplicate_ids --
+-- Accepted message ids behind one, without those that are forgotten.
+SELECT fragment, message_id, accepted_at FROM duplicate_ids
+WHERE (fragment, message_id) > (?, ?)
+    AND accepted_at >= coalesce((SELECT ids_since FROM fragments WHERE fragments.key = duplicate_ids.fragment), 0)
+ORDER BY fragment, message_id
+
+-- copy_chunk_spots --
+-- Chunks behind one, by the index alone.
+SELECT key, log, last_number FROM log_chunks WHERE (log, last_number) > (?, ?) ORDER BY log, last_number
+
+-- copy_producers --
+-- Producers of logs behind one.
+SELECT log, producer, epoch, last_sequence, used_at, groups FROM log_producers WHERE (log, producer) > (?, ?)
+ORDER BY log, producer
+
+-- copy_session_index --
+-- Active messages in the session index.
+SELECT key, session_id FROM session_messages WHERE key > ? ORDER BY key
