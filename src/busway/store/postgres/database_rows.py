@@ -207,15 +207,14 @@ class DatabaseRows:
     # -- logs
 
     def _chunks(self, after: Position) -> Iterator[StoredRow]:
-        for first, last in self._blocks():
-            begin = max((first, -1), (int(after[0]), int(after[1])) if after else (-1, -1))
-            while begin[0] <= last and (page := self._all("copy_chunks", *begin, last, 64, _PAGE_BYTES)):
+        begin, behind = (int(after[0]), int(after[1])) if after else (0, -1)
+        for (log,) in self._all("copy_logs", self._number, begin):
+            at = behind if log == begin else -1
+            while page := self._all("copy_chunks", log, at, 64, _PAGE_BYTES):
                 for row in page:
-                    log, last_number = row[0], row[2]
-                    numbers, times_ms = (row[1], last_number), (row[3], row[4])
-                    position = (log, last_number)
-                    yield StoredChunk(position, log, numbers, times_ms, row[5], chunk_data(row), len(row[7]))
-                begin = (page[-1][0], page[-1][2])
+                    at = row[2]
+                    numbers, times_ms = (row[1], at), (row[3], row[4])
+                    yield StoredChunk((log, at), log, numbers, times_ms, row[5], chunk_data(row), len(row[7]))
 
     def _producers(self, after: Position) -> Iterator[StoredRow]:
         for log, producer, *values in self._owned("copy_producers", after, -(1 << 63), _PAGE_ROWS):

@@ -691,16 +691,18 @@ SELECT key, text FROM busway.catalogue WHERE store = $1
 SELECT catalogue_version FROM busway.stores WHERE store = $1
 
 -- copy_rows --
--- Rows of a place with a body of their own between two keys, until the bytes before one are too many.
-SELECT key, enqueued_at, expires_at, checksum, more, bare FROM (
-    SELECT
-        *, sum(octet_length(bare)) OVER before AS bytes_before
-    FROM (
-        SELECT * FROM busway.{place} WHERE key > $1 AND key <= $2 AND payload IS NULL ORDER BY key LIMIT $3
-    ) AS found
-    WINDOW before AS (ORDER BY key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-) AS measured
-WHERE bytes_before IS NULL OR bytes_before <= $4 ORDER BY key
+-- Rows of a place with a body of their own between two keys, until the bytes before one are too many. They are measured
+-- first: whoever sums over rows lays them aside, bodies and all.
+SELECT key, enqueued_at, expires_at, checksum, more, bare FROM busway.{place}
+WHERE key > $1 AND payload IS NULL AND key <= (
+    SELECT max(key) FROM (
+        SELECT key, sum(size) OVER (ORDER BY key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+        FROM (
+            SELECT key, octet_length(bare) AS size FROM busway.{place}
+            WHERE key > $1 AND key <= $2 AND payload IS NULL ORDER BY key LIMIT $3
+        ) AS found
+    ) AS measured WHERE bytes_before IS NULL OR bytes_before <= $4
+) ORDER BY key
 
 -- copy_sharing_rows --
 -- Rows of all places that share a body, sharers together, from one body of a store on.
@@ -740,15 +742,25 @@ WHERE (fragment, message_id) > ($1, $2) AND fragment BETWEEN $3 AND $4
 ORDER BY fragment, message_id LIMIT $5
 
 -- copy_chunks --
--- Chunks behind one, up to a log, until the bytes before one are too many.
-SELECT log, first_number, last_number, first_at, last_at, events, checksum, data FROM (
-    SELECT *, sum(octet_length(data)) OVER before AS bytes_before FROM (
-        SELECT * FROM busway.log_chunks WHERE (log, last_number) > ($1, $2) AND log <= $3
-        ORDER BY log, last_number LIMIT $4
-    ) AS found
-    WINDOW before AS (ORDER BY log, last_number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
-) AS measured
-WHERE bytes_before IS NULL OR bytes_before <= $5 ORDER BY log, last_number
+-- Chunks of a log behind a number, likewise.
+SELECT log, first_number, last_number, first_at, last_at, events, checksum, data FROM busway.log_chunks
+WHERE log = $1 AND last_number > $2 AND last_number <= (
+    SELECT max(last_number) FROM (
+        SELECT
+            last_number,
+            sum(size) OVER (ORDER BY last_number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+        FROM (
+            SELECT last_number, octet_length(data) AS size FROM busway.log_chunks
+            WHERE log = $1 AND last_number > $2 ORDER BY last_number LIMIT $3
+        ) AS found
+    ) AS measured WHERE bytes_before IS NULL OR bytes_before <= $4
+) ORDER BY last_number
+
+-- copy_logs --
+-- Logs among a store's fragments, from one on.
+SELECT key FROM busway.fragments
+WHERE store = $1 AND key >= $2 AND EXISTS (SELECT FROM busway.log_chunks WHERE log_chunks.log = fragments.key)
+ORDER BY key
 
 -- copy_producers --
 -- Producers behind one, of some logs.
