@@ -18,8 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final, Protocol
 
-from busway.broker.namespace.catalogue import COPYING_KEY, DECIDED_KEY, NOTE_PREFIXES
-from busway.broker.namespace.catalogue_reading import namespace_id
+from busway.broker.namespace.catalogue import COPYING_KEY, DECIDED_KEY, NOTE_PREFIXES, namespace_id
 from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, store_rows
 from busway.broker.namespace.stores import public_url
 from busway.safekeeping.catalogue_map import CatalogueMap, NewHome

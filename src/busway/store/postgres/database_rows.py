@@ -23,10 +23,10 @@ from busway.store.contract import (
 )
 from busway.store.log_rows import chunk_data
 from busway.store.postgres.commit_part import KEY_BLOCK, PartMaker
-from busway.store.postgres.queries import PLACE_TABLES, query
 from busway.store.postgres.server_checks import check, connect, sentence_of
 from busway.store.postgres.url import PostgresUrl
 from busway.store.rows import message_of, unsealed
+from busway.store.statements import PLACE_TABLES, statements_of
 from busway.store.stored_rows import (
     ExpiryBeside,
     Position,
@@ -42,6 +42,8 @@ from busway.store.stored_rows import (
     fragment_row,
     message_row,
 )
+
+query = statements_of(__package__).query
 
 _PAGE_ROWS: Final = 2_000
 _PAGE_BYTES: Final = 2 << 20

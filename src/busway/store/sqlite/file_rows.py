@@ -22,10 +22,10 @@ from busway.store.contract import (
 )
 from busway.store.log_rows import chunk_data
 from busway.store.rows import message_of, unsealed
-from busway.store.sqlite.database_file import open_for_reading
+from busway.store.sqlite.database_file import SCHEMA_VERSION, open_for_reading
 from busway.store.sqlite.file_check import open_without_trace
 from busway.store.sqlite.message_runs import RunFile
-from busway.store.sqlite.queries import PLACE_TABLES, SCHEMA_VERSION, query
+from busway.store.statements import PLACE_TABLES, statements_of
 from busway.store.stored_rows import (
     ExpiryBeside,
     Position,
@@ -41,6 +41,8 @@ from busway.store.stored_rows import (
     fragment_row,
     message_row,
 )
+
+query = statements_of(__package__).query
 
 _HIGH: Final = (1 << 63) - 1
 #: Steps of reading messages with a body of their own: rows, runs, and the other places.
