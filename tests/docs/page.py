@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import re
@@ -107,6 +108,7 @@ def run(
         try:
             status = shell.wait(limit_s)
         finally:
-            os.killpg(shell.pid, signal.SIGTERM)
+            with contextlib.suppress(ProcessLookupError):  # a page may end what it began
+                os.killpg(shell.pid, signal.SIGTERM)
             shell.wait()
     return subprocess.CompletedProcess(page.name, status, output.read_text())

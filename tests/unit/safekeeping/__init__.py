@@ -1,0 +1,1 @@
+"""Copies of a bus that nobody serves."""
