@@ -61,25 +61,27 @@ def fill(server: RunningServer, count: int = 60) -> None:
         _fill_plain(client, count)
         for key in range(9):
             _send(
-                client, "spread", [_message(f"p{n}", partition_key=f"k{key}") for n in range(key, count, 9)]
+                client, "spread", [message_of(f"p{n}", partition_key=f"k{key}") for n in range(key, count, 9)]
             )
-        _send(client, "onward", [_message(f"f{n}") for n in range(count // 4)])
-        talks = [[_message(f"t{n}", session_id=session)] for n in range(count // 6) for session in SESSIONS]
+        _send(client, "onward", [message_of(f"f{n}") for n in range(count // 4)])
+        talks = [[message_of(f"t{n}", session_id=session)] for n in range(count // 6) for session in SESSIONS]
         _send(client, "talks", *talks)
         with client.get_queue_receiver("talks", session_id="a\0b") as talk:
             talk.session.set_state(b"half \0 way")
-        _send(client, "once", [_message(f"o{n}") for n in range(count)])
+        _send(client, "once", [message_of(f"o{n}") for n in range(count)])
         _fill_news(client, count)
 
 
 def _fill_plain(client: ServiceBusClient, count: int) -> None:
-    brief = _message("brief", time_to_live=timedelta(days=2))
+    brief = message_of("brief", time_to_live=timedelta(days=2))
     _send(
-        client, "plain", [*[_message(f"m{n}", application_properties={"n": n}) for n in range(count)], brief]
+        client,
+        "plain",
+        [*[message_of(f"m{n}", application_properties={"n": n}) for n in range(count)], brief],
     )
     later = datetime.now(UTC) + timedelta(hours=5)
     with client.get_queue_sender("plain") as sender:
-        sender.schedule_messages([_message(f"later{n}") for n in range(3)], later)
+        sender.schedule_messages([message_of(f"later{n}") for n in range(3)], later)
     with client.get_queue_receiver("plain") as receiver:
         for message in _take(receiver, 12):
             place = int(str(message)[1:]) % 4
@@ -95,7 +97,7 @@ def _fill_plain(client: ServiceBusClient, count: int) -> None:
 
 def _fill_news(client: ServiceBusClient, count: int) -> None:
     with client.get_topic_sender("news") as sender:
-        sender.send_messages([_message(f"n{n}" + "x" * 3_000) for n in range(count // 2)])
+        sender.send_messages([message_of(f"n{n}" + "x" * 3_000) for n in range(count // 2)])
     with client.get_subscription_receiver("news", "s0") as receiver:
         for message in _take(receiver, count // 4):
             receiver.complete_message(message)
@@ -115,7 +117,7 @@ def fill_hub(server: RunningServer, name: str = HUB) -> None:
             producer.send_batch([event], partition_id=str(n % PARTITIONS))
 
 
-def _message(body: str, **properties: Any) -> ServiceBusMessage:
+def message_of(body: str, **properties: Any) -> ServiceBusMessage:
     return ServiceBusMessage(body, message_id=body[:20], **properties)
 
 
