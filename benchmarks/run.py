@@ -30,6 +30,7 @@ from benchmarks.idle import idle
 from benchmarks.journal import journal
 from benchmarks.postgres import postgres, without_postgres
 from benchmarks.postgres_age import postgres_age
+from benchmarks.postgres_start import postgres_start
 from benchmarks.rabbitmq import RabbitMq
 from benchmarks.report import Report
 from benchmarks.sustained import sustained
@@ -53,6 +54,7 @@ PARTS: dict[str, Callable[[parts.Bench, Report], None]] = {
     "journal": journal,
     "postgres": postgres,
     "postgres-age": postgres_age,
+    "postgres-start": postgres_start,
     "without-postgres": without_postgres,
     "writes": writes,
     "idle": idle,
@@ -68,7 +70,16 @@ ON_ARTEMIS = {"throughput", "latency", "connections"}
 #: Takes so long that it has to be asked for.
 ON_REQUEST = {"sustained"}
 #: Fills two servers first, or compiles another tree: in a quick run only when it is asked for.
-NOT_QUICK = {"scale", "writes", "today", "today-pure", "postgres", "postgres-age", "without-postgres"}
+NOT_QUICK = {
+    "scale",
+    "writes",
+    "today",
+    "today-pure",
+    "postgres",
+    "postgres-age",
+    "postgres-start",
+    "without-postgres",
+}
 
 
 def main() -> int:

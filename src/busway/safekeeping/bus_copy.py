@@ -54,7 +54,8 @@ class Bus:
 
     def __init__(self, stores: Sequence[tuple[StoredRows, StoredFacts]]) -> None:
         """Raises CopyRefused."""
-        leading = max((facts for _, facts in stores), key=lambda facts: facts.version)
+        nothing = StoredFacts(0, 0, {}, [])
+        leading = max((facts for _, facts in stores), key=lambda facts: facts.version, default=nothing)
         if leading.version == 0 or NAMESPACE_KEY not in leading.catalogue:
             raise CopyRefused("There is no bus in the stores to copy from: nothing was copied.")
         given = {rows.name: (rows, facts) for rows, facts in stores}
