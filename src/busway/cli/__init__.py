@@ -17,7 +17,7 @@ events              events send|tail
 pipeline            jobs on Spark: pipeline capture|compact|backfill|deadletters|report|replay; list|status|forget
 keys                key list|create|rotate|delete
 definitions         export, import; `remote_definition` reads and changes a namespace by its management API
-stores              stores [disable|enable], reset
+stores              stores [disable|enable|copy], reset; `store_copy` is the copy
 nodes               nodes: the servers that share the stores
 safekeeping         backup, check
 health              connection-string, health

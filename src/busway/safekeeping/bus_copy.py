@@ -49,7 +49,7 @@ class StoreEnd(Protocol):
         """To be opened."""
 
 
-class Bus:
+class StoppedBus:
     """What is copied: stores in their order, with what each says of itself."""
 
     def __init__(self, stores: Sequence[tuple[StoredRows, StoredFacts]]) -> None:
@@ -99,7 +99,7 @@ class BusCopy:
 
     def __init__(
         self,
-        bus: Bus,
+        bus: StoppedBus,
         ends: Sequence[StoreEnd],
         tell: Callable[[str], Tell],
         check: Callable[[], None],
@@ -320,7 +320,7 @@ async def copy_bus(
         for end in sources:
             opened.append(end.rows())
             stack.callback(opened[-1].close)
-        bus = Bus([(rows, rows.facts()) for rows in opened])
+        bus = StoppedBus([(rows, rows.facts()) for rows in opened])
 
         def check() -> None:
             for end, rows in zip(sources, opened, strict=True):
