@@ -9,8 +9,8 @@ store_copy       one store's rows are put into another, page by page, and compar
 catalogue_map    other names of stores and keys of fragments, in the catalogue
 store_ends       stores by their addresses, at both ends of such a copy
 
-The server and the verbs for backups and checks know it, nobody else. What a single store can do for it lies in the
-package of SQLite's stores.
+The server and the verbs for backups, checks and copies know it, nobody else. What a single store can do for it lies
+in the packages of stores.
 
-Others know all of it.
+Others know `draft`, `backup`, `stopped_copy`, `directory_check`, `bus_copy`, `store_copy` and `store_ends`.
 """

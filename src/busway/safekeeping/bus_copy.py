@@ -18,9 +18,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Final, Protocol
 
-from busway.broker.namespace.catalogue import COPYING_KEY, DECIDED_KEY, NOTE_PREFIXES, namespace_id
-from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, store_rows
-from busway.broker.namespace.stores import public_url
+from busway.broker.namespace.namespace import (
+    COPYING_KEY,
+    DECIDED_KEY,
+    NAMESPACE_KEY,
+    NOTE_PREFIXES,
+    NamespaceRow,
+    namespace_id,
+    public_url,
+    store_rows,
+)
 from busway.safekeeping.catalogue_map import CatalogueMap, NewHome
 from busway.safekeeping.store_copy import CopyNote, CopyRefused, StoreCopy, Tell
 from busway.store.contract import FragmentKey, Store

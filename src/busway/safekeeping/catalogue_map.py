@@ -10,8 +10,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from busway.broker.namespace.catalogue import DECIDED_KEY, TAKEN_OVER_PREFIX, fragments_named
-from busway.broker.namespace.catalogue_rows import ENTITY_PREFIXES, NO_FRAGMENT, STORE_PREFIX
+from busway.broker.namespace.namespace import (
+    DECIDED_KEY,
+    ENTITY_PREFIXES,
+    NO_FRAGMENT,
+    STORE_PREFIX,
+    TAKEN_OVER_PREFIX,
+    fragments_named,
+)
 from busway.staging.decisions import DECISION_PREFIX
 from busway.staging.stage_table import NOTE_PREFIX
 from busway.store.contract import FragmentKey, StoreError

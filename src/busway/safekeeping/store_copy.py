@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from busway.broker.namespace.catalogue import COPYING_KEY
+from busway.broker.namespace.namespace import COPYING_KEY
 from busway.store.contract import Counters, FragmentKey, FragmentRow, Store, StoreError
 from busway.store.stored_rows import (
     INDEXES,

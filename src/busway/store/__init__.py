@@ -13,5 +13,5 @@ stored_rows   what a store holds that nobody serves, row by row, in the same for
 log_rows      chunks of logs ↔ rows, likewise; one CRC for many chunks
 statements    the SQL files of a database: statements by name, schema, migrations
 
-Others know `contract`.
+Others know `contract`; what makes copies also `stored_rows`.
 """

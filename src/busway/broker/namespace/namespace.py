@@ -38,12 +38,20 @@ from busway.broker.fragment.lane import WindowBudget
 from busway.broker.fragment.locks import Attachment
 from busway.broker.fragment.runtime import BrokerRuntime
 from busway.broker.namespace.auto_delete import LOOK_AROUND_EVERY_S
+from busway.broker.namespace.catalogue import COPYING_KEY as COPYING_KEY
+from busway.broker.namespace.catalogue import DECIDED_KEY as DECIDED_KEY
+from busway.broker.namespace.catalogue import NOTE_PREFIXES as NOTE_PREFIXES
+from busway.broker.namespace.catalogue import TAKEN_OVER_PREFIX as TAKEN_OVER_PREFIX
 from busway.broker.namespace.catalogue import fragments_named as fragments_named
 from busway.broker.namespace.catalogue import namespace_id as namespace_id
+from busway.broker.namespace.catalogue_rows import ENTITY_PREFIXES as ENTITY_PREFIXES
 from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY as NAMESPACE_KEY
+from busway.broker.namespace.catalogue_rows import NO_FRAGMENT as NO_FRAGMENT
+from busway.broker.namespace.catalogue_rows import STORE_PREFIX as STORE_PREFIX
 from busway.broker.namespace.catalogue_rows import EntityRow as EntityRow
-from busway.broker.namespace.catalogue_rows import NamespaceRow, entity_rows
+from busway.broker.namespace.catalogue_rows import NamespaceRow as NamespaceRow
 from busway.broker.namespace.catalogue_rows import StoreRow as StoreRow
+from busway.broker.namespace.catalogue_rows import entity_rows
 from busway.broker.namespace.catalogue_rows import store_rows as store_rows
 from busway.broker.namespace.contents import NamespaceContents as NamespaceContents
 from busway.broker.namespace.entity_creation import EntityCreation
@@ -52,6 +60,7 @@ from busway.broker.namespace.entity_update import EntityUpdate
 from busway.broker.namespace.rule_changes import SubscriptionRules
 from busway.broker.namespace.rule_table import rule_rows
 from busway.broker.namespace.stores import NamespaceOpening, NamespaceStores, StoreEntry
+from busway.broker.namespace.stores import public_url as public_url
 from busway.broker.store_keeper import StoreKeeper as StoreKeeper
 from busway.broker.transaction.transactions import Transactions
 from busway.clock import Clock, Entropy
