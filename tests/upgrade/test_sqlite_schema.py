@@ -22,6 +22,12 @@ INSERT INTO deferred VALUES (
     1099511627785, 11, 22, 3, 1897816181, 44, 55, 's', 'p', 'm', X'68656164', X'2020B83D6368616E676573', X'62617265'
 )"""
 SQLITE = "busway.store.sqlite"
+#: Copies of a message of schema 4, under numbers of their own.
+MORE_ROWS = """
+WITH RECURSIVE numbers(number) AS (SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < {count})
+INSERT INTO messages
+SELECT key + number, enqueued_at, expires_at, checksum, more, bare
+FROM (SELECT * FROM messages ORDER BY key DESC LIMIT 1), numbers"""
 STORES = sorted((Path(__file__).parent / "stores").glob("*.sql"))
 
 
@@ -273,6 +279,22 @@ def test_a_migration_that_was_cut_off_starts_over(tmp_path: Path, dump: Path) ->
         assert len(connection.execute("SELECT key FROM messages").fetchall()) == 2
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         connection.close()
+
+
+def test_a_file_of_schema_4_opens_at_once_however_many_rows_it_has(tmp_path: Path) -> None:
+    """F2: the migration to runs leaves rows where they are: it writes as much for 40,000 of them as for
+    4,000. (A new table takes the place of one page near the beginning of the file, which moves.)"""
+    writes = []
+    for count in (4_000, 40_000):
+        directory = tmp_path / f"{count}-more"
+        directory.mkdir()
+        path = restored(STORES[3], directory, MORE_ROWS.format(count=count))
+        with FaultyDisk() as disk:
+            connection = open_for_writing(path, disk.name)
+            writes.append(disk.steps)
+            assert connection.execute("SELECT count(*) FROM messages").fetchall() == [(count + 2,)]
+            connection.close()
+    assert abs(writes[0] - writes[1]) < 10 < writes[0]
 
 
 def test_opening_a_file_twice_changes_nothing(tmp_path: Path) -> None:
