@@ -100,13 +100,16 @@ class Payloads:
         if bodies is None:
             return None
         payload_of: dict[int, int] = {}
-        rows: list[tuple[int, bytes, int, int]] = []
+        rows: list[tuple[int, bytes]] = []
+        weights: list[tuple[int, int]] = []
         for identity, (bare, count) in bodies.items():
             self._last += 1
             payload = payload_number(self._last)
             payload_of[identity] = payload
-            rows.append((payload, bare, payload, count * REFERENCE_WEIGHT))
+            rows.append((payload, bare))
+            weights.append((payload, count * REFERENCE_WEIGHT))
         self._cursor.executemany(_PAYLOAD_PUT, rows)
+        self._cursor.executemany(_PAYLOAD_WEIGH, weights)
         for start in range(0, len(puts), _PUTS_PER_TURN):
             if start > 0:
                 yield
@@ -147,7 +150,9 @@ class Payloads:
         if self._released:
             weights = [(count * REFERENCE_WEIGHT, payload) for payload, count in self._released.items()]
             self._cursor.executemany(_PAYLOAD_RELEASE, weights)
-            self._cursor.executemany(_PAYLOAD_DROP, [(payload, payload) for payload in self._released])
+            released = [(payload,) for payload in self._released]
+            self._cursor.executemany(_PAYLOAD_DROP, released)
+            self._cursor.executemany(_PAYLOAD_FORGET, released)
             self._released.clear()
 
 
@@ -178,8 +183,10 @@ _READ_LAST_PAYLOAD: Final = query("read_last_payload")
 _PAYLOAD_PUT: Final = query("payload_put")
 _PAYLOADS_OF_RUN: Final = by_place("payloads_of_run")
 _PAYLOADS_OF_SLICE: Final = by_place("payloads_of_slice")
+_PAYLOAD_WEIGH: Final = query("payload_weigh")
 _PAYLOAD_RELEASE: Final = query("payload_release")
 _PAYLOAD_DROP: Final = query("payload_drop")
+_PAYLOAD_FORGET: Final = query("payload_forget")
 _SHARING_FRAGMENT_PUT: Final = query("sharing_fragment_put")
 
 

@@ -81,9 +81,12 @@ INSERT OR REPLACE INTO run_marks VALUES (?, ?, ?, ?)
 INSERT OR IGNORE INTO messages VALUES (?, ?, ?, ?, ?, ?)
 
 -- payload_put --
--- A body for several rows, and their weight.
-INSERT INTO payloads VALUES (?1, ?2);
-INSERT INTO payload_references VALUES (?1, ?2)
+-- A body for several rows.
+INSERT INTO payloads VALUES (?, ?)
+
+-- payload_weigh --
+-- What its rows weigh together.
+INSERT INTO payload_references VALUES (?, ?)
 
 -- payloads_of_run --
 -- The payloads that rows with consecutive keys refer to.
@@ -102,8 +105,11 @@ UPDATE payload_references SET weight = weight - ? WHERE payload = ?
 -- Removes a payload to which nothing refers any more.
 DELETE FROM payloads WHERE id = ?1 AND EXISTS (
     SELECT 1 FROM payload_references WHERE payload = ?1 AND weight = 0
-);
-DELETE FROM payload_references WHERE payload = ?1 AND weight = 0
+)
+
+-- payload_forget --
+-- Removes what such a payload weighed.
+DELETE FROM payload_references WHERE payload = ? AND weight = 0
 
 -- sharing_fragment_put --
 -- Remembers that a fragment has rows with a shared payload.
@@ -274,9 +280,12 @@ DELETE FROM dropped_fragments WHERE key = ?1;
 DELETE FROM sharing_fragments WHERE key = ?1
 
 -- read_messages --
--- A run of one place's rows.
-SELECT key, enqueued_at, expires_at, checksum, more, bare FROM {place}
-WHERE key > ? AND key <= ? ORDER BY key LIMIT ?
+-- A run of one place's rows, shared bodies included.
+SELECT key, enqueued_at, expires_at, checksum, more, CASE typeof(bare)
+    WHEN 'integer' THEN (SELECT payloads.bare FROM payloads WHERE id = {place}.bare)
+    ELSE bare
+END
+FROM {place} WHERE key > ? AND key <= ? ORDER BY key LIMIT ?
 
 -- warm_messages --
 -- Touches every page of a run of rows in one step; how many rows, and the last of them. Only bodies that leave their
@@ -366,8 +375,14 @@ SELECT key, enqueued_at, expires_at, checksum, more, bare FROM {place} WHERE key
 SELECT bare FROM payloads WHERE id = ?
 
 -- read_session_messages --
--- A run of one session's active rows.
-SELECT messages.* FROM session_messages CROSS JOIN messages ON messages.key = session_messages.key
+-- A run of one session's active rows, shared bodies included.
+SELECT
+    messages.key, messages.enqueued_at, messages.expires_at, messages.checksum, messages.more,
+    CASE typeof(messages.bare)
+        WHEN 'integer' THEN (SELECT payloads.bare FROM payloads WHERE id = messages.bare)
+        ELSE messages.bare
+    END
+FROM session_messages CROSS JOIN messages ON messages.key = session_messages.key
 WHERE session_messages.session_id = ? AND session_messages.key > ? AND session_messages.key <= ?
 ORDER BY session_messages.key LIMIT ?
 
