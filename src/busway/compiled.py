@@ -90,6 +90,8 @@ HOT_MODULES: Final = (
     "busway.gateway.amqp.nodes.transaction_node",
     "busway.gateway.amqp.links.event_send_link",
     "busway.gateway.amqp.links.event_receive_link",
+    "busway.gateway.amqp.carrier",
+    "busway.gateway.amqp.connection",
 )
 #: The shared library that mypyc makes of all of them.
 GROUP: Final = "busway_hot"

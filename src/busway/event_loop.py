@@ -68,6 +68,11 @@ class LoopEntries:
 LOOP: Final = LoopEntries()
 
 
+def soon(visit: Callable[[], None]) -> None:
+    """With the loop's next turn."""
+    asyncio.get_running_loop().call_soon(visit)
+
+
 def shown(name: object) -> str:
     """A name as a log may hold it: short, in quotes, without control characters."""
     text = str(name)
@@ -164,6 +169,31 @@ class BackgroundWork:
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         _log.error("Background work failed.", exc_info=task.exception())
+
+
+class ClientWork:
+    """What is done for one client besides, each step a visit of the loop. It ends with the client."""
+
+    def __init__(self, client: str) -> None:
+        self._client = client
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        named = Steps(work, lambda: f"{name_of(work)}, for {self._client}")
+        task = asyncio.get_running_loop().create_task(named)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def cancel(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logging.getLogger("busway.gateway.amqp").error(
+                "background work failed: peer=%s", self._client, exc_info=task.exception()
+            )
 
 
 #: A machine may sleep or its clocks may run apart: look at least this often.

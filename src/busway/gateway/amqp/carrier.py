@@ -21,15 +21,13 @@ one's going is kept there too. Management nodes ask it about the other links of 
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from busway.amqp.connection import Connection, Role
 from busway.amqp.errors import AmqpError, Condition
 from busway.amqp.session import held_bytes
-from busway.event_loop import LOOP, Steps, name_of
+from busway.event_loop import LOOP, ClientWork, soon
 from busway.gateway.amqp.error_conditions import amqp_error
 from busway.gateway.amqp.links.addresses import paths_of
 from busway.gateway.amqp.links.receive_link import SessionReceiveLink
@@ -46,8 +44,6 @@ if TYPE_CHECKING:
     from busway.gateway.amqp.shared import AdmittedConnection, GatewaySettings, Shared
     from busway.gateway.connection_budget import ConnectionBudget
     from busway.model.authorization import Grant, Segments
-
-_log = logging.getLogger("busway.gateway.amqp")
 
 OUTPUT_HIGH_BYTES: Final = 1024 * 1024
 OUTPUT_FULL_BYTES: Final = 4 * OUTPUT_HIGH_BYTES
@@ -108,7 +104,7 @@ class Carrier:
         self.transport = transport
         self.engine = Connection(Role.SERVER, shared.engine_settings, self.now())
         self.links = AttachedLinks(shared.clock, shared.settings)
-        self._work: set[asyncio.Task[None]] = set()
+        self._work = ClientWork(self.peer)
         # Its end.
         self.is_over = False
         #: We have said good-bye and wait for the peer's answer; the engine knows how long.
@@ -168,8 +164,7 @@ class Carrier:
         for link in self.links:
             self.forget_link(link)
         self.requests.close()
-        for task in list(self._work):
-            task.cancel()
+        self._work.cancel()
         if not self.is_stranger:
             self.namespace.flows.connections.closed += 1
         self._admitted.leave()
@@ -201,15 +196,7 @@ class Carrier:
         await self.namespace.transfer_queues.prepare(via_path)
 
     def spawn(self, work: Coroutine[None, None, None]) -> None:
-        named = Steps(work, lambda: f"{name_of(work)}, for {self.peer}")
-        task = asyncio.get_running_loop().create_task(named)
-        self._work.add(task)
-        task.add_done_callback(self._work_ended)
-
-    def _work_ended(self, task: asyncio.Task[None]) -> None:
-        self._work.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("background work failed: peer=%s", self.peer, exc_info=task.exception())
+        self._work.spawn(work)
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Alarm:
         return self.shared.call_later(delay_s, callback)
@@ -220,7 +207,7 @@ class Carrier:
         self._unflushed_bytes += size_bytes
         if not self.in_turn and not self._flush_waits and not self.is_over:
             self._flush_waits = True
-            asyncio.get_running_loop().call_soon(self._flush_waiting)
+            soon(self._flush_waiting)
 
     def _flush_waiting(self) -> None:
         self._flush_waits = False
@@ -240,7 +227,7 @@ class Carrier:
         if holdings.unbooked_bytes >= BOOK_EVERY_BYTES:
             holdings.book()
         if self._output_waiters and self.stalled_since is None:
-            asyncio.get_running_loop().call_soon(self._wake_output_waiters)
+            soon(self._wake_output_waiters)
 
     def output_room_bytes(self, is_kept: bool = False) -> int:
         if self.stalled_since is not None or self.is_over:

@@ -21,7 +21,6 @@ An exception of our own code ends this connection with amqp:internal-error and n
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -347,7 +346,7 @@ class AmqpConnection:
         transport.close()
         if transport.get_write_buffer_size() > 0:
             # A peer that takes nothing must not keep the socket by that.
-            asyncio.get_running_loop().call_later(self._shared.settings.close_answer_s, transport.abort)
+            self._shared.call_later(self._shared.settings.close_answer_s, transport.abort)
         self.connection_lost()
 
 
