@@ -142,9 +142,13 @@ class PlayedPlan:
         """What it failed with."""
         place, act = _FAULTS.get(run.fault or "", ("nowhere", FAIL))
         batch = run.batch if self.plan.way == STREAM else ANY
-        fault = Fault(f"{self.plan.seed}-{at}", place, batch, act, str(self._folder))
+        folder = (
+            self._folder / f"faults-{at}"
+        )  # of its own: in another one it may have been told to go on already
+        folder.mkdir()
+        fault = Fault(f"{self.plan.seed}-{at}", place, batch, act, str(folder))
         if run.fault == KILLED and self._ground.restart is not None:
-            self._ground.restart(fault.reached.exists, (self._folder / "go-on").touch)
+            self._ground.restart(fault.reached.exists, (folder / "go-on").touch)
         for _ in range(STARTS_MAX):
             try:
                 if self.plan.way == JOB:

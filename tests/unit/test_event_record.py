@@ -283,11 +283,50 @@ def test_an_event_that_is_changed_changes_none_that_comes_later() -> None:
 
 
 def test_many_different_beginnings_are_not_all_remembered() -> None:
-    """Attack: a key for each event; the oldest are forgotten and read anew."""
-    for number in range(2_000):
-        event = event_of(annotated({KEY: f"key-{number}"}) + BODY)
-        assert event.partition_key == f"key-{number}"
-    assert event_of(annotated({KEY: "key-0"}) + BODY).partition_key == "key-0"
+    """Attack: a beginning for each event; the oldest are forgotten and read anew."""
+    for more in ({}, {Symbol("more"): 1}):
+        for number in range(2_000):
+            event = event_of(annotated({KEY: f"key-{number}", **more}) + BODY)
+            assert event.partition_key == f"key-{number}"
+        assert event_of(annotated({KEY: "key-0", **more}) + BODY).partition_key == "key-0"
+
+
+def _keyed(entry: bytes, size: int | None = None, count: int = 2) -> bytes:
+    """Annotations of that entry, told to be so long and so many."""
+    return b"\x00Sr\xc1" + bytes((len(entry) + 1 if size is None else size, count)) + entry
+
+
+_ENTRY = b"\xa3\x13x-opt-partition-key"
+
+
+@pytest.mark.parametrize(
+    "front",
+    [
+        *(
+            _keyed(_ENTRY + bytes((form,)) + text)
+            for form in b"\xa0\xa1"
+            for text in (b"\x00", b"\x01k", b"\x02\xc3\xa9")
+        ),
+        _keyed(_ENTRY + b"\xa1\x01\xff"),
+        _keyed(_ENTRY + b"\xa1\x02k"),
+        _keyed(_ENTRY + b"\xa1\x00k"),
+        _keyed(_ENTRY + b"\xa1\x01k", 3),
+        _keyed(_ENTRY + b"\xa1\x01k", 60),
+        _keyed(_ENTRY + b"\xa1\x01k", count=0),
+        _keyed(_ENTRY + b"\xa1\x01k", count=4),
+        _keyed(_ENTRY + b"\xb1\x00\x00\x00\x01k"),
+        _keyed(_ENTRY + b"\xa1\x01k" + _ENTRY + b"\xa1\x01m", count=4),
+        _keyed(b"\xa3\x13x-opt-partition-kez\xa1\x01k"),
+        _keyed(b"\xa1\x13x-opt-partition-key\xa1\x01k"),
+        _keyed(_ENTRY + b"\xa1\x01k").replace(b"Sr", b"Sq"),
+        HEADER + _keyed(_ENTRY + b"\xa1\x01k"),
+    ],
+)
+def test_a_key_alone_before_the_message_is_read_at_sight(front: bytes) -> None:
+    """Attack: rows of which each has a key of its own, and what is nearly so, as the long way takes them."""
+    for seed in range(5):
+        for back in (b"", BODY, PROPERTIES + BODY):
+            agree(front + back, random.Random(seed))
 
 
 # -- damage

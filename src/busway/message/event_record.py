@@ -48,10 +48,13 @@ _METRIC: Final = (
     b"last_enqueued_time_utc",
     b"runtime_info_retrieval_time_utc",
 )
+#: The entry of a partition key whose text has up to 255 bytes, up to the length.
+_SHORT_KEY: Final = b"\xa3\x13" + _PARTITION_KEY + b"\xa1"
 _PRODUCED: Final = (_PRODUCER_ID, _PRODUCER_EPOCH, _PRODUCER_NUMBER)
 #: The head of the section with them: described, its code, a map with sizes of one byte or of four.
 _SHORT_ANNOTATIONS: Final = 0x0053_72C1
 _LONG_ANNOTATIONS: Final = 0x0053_72D1
+_SHORT_MAP: Final = 0xC1
 _NULL: Final = 0x40
 _BINARIES: Final = b"\xa0\xb0"
 _INTEGERS: Final[dict[int, int]] = {0x51: 1, 0x54: 1, 0x55: 1, 0x61: 2, 0x71: 4, 0x81: 8}
@@ -122,7 +125,10 @@ def event_in(data: bytes, start: int, end: int) -> Event:
         usual = _usual_event(data, start, end)
     except DecodeError:
         usual = None  # the long way says it in the words for a payload of its own
-    return usual if usual is not None else scanned_event(data[start:end])
+    if usual is not None:
+        return usual
+    # Compiled, a slice that is all of it is a copy, too.
+    return scanned_event(data if start == 0 and end == len(data) else data[start:end])
 
 
 def _usual_event(data: bytes, start: i64, end: i64) -> Event | None:
@@ -148,7 +154,9 @@ def _usual_event(data: bytes, start: i64, end: i64) -> Event | None:
         return None
     known = _KNOWN_FRONTS.get(data[start:bare_at])
     if known is None:
-        return None
+        known = _keyed_front(data, start, bare_at)
+        if known is None:
+            return None
     is_whole = bare_at == 0 and end == len(data)
     bare = data if is_whole else data[bare_at:end]
     event = Event(bare, BODY_ELSEWHERE if content_at < 0 else content_at - bare_at)
@@ -157,6 +165,32 @@ def _usual_event(data: bytes, start: i64, end: i64) -> Event | None:
     event.delivery_annotations = known.delivery_annotations
     event.partition_key = known.partition_key
     return event
+
+
+def _keyed_front(data: bytes, start: i64, bare_at: i64) -> Event | None:
+    """Of a beginning that is a partition key and nothing else, as of rows of which each has its own: it is read at
+    sight and not worth remembering."""
+    entry_at: i64 = start + 6
+    text_at: i64 = entry_at + len(_SHORT_KEY) + 1
+    if (
+        text_at > bare_at
+        or data[start + 2] != MESSAGE_ANNOTATIONS
+        or data[start + 3] != _SHORT_MAP
+        or data[start + 4] != bare_at - start - 5
+        or data[start + 5] != 2
+        or data[text_at - 1] != bare_at - text_at
+        or data[entry_at : text_at - 1] != _SHORT_KEY
+    ):
+        return None
+    try:
+        key = data[text_at:bare_at].decode()
+    except UnicodeDecodeError:
+        return None
+    front = Event(b"")
+    front.partition_key = key
+    front.annotations = data[entry_at:bare_at]
+    front.annotation_count = 2
+    return front
 
 
 def scanned_event(payload: bytes) -> Event:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import Final
 
+from busway.amqp.byte_writer import BytesWriter, write_i64_le
 from busway.message.event_chunk import Chunk
 from busway.message.event_record import Event
 from busway.message.message import Message
@@ -51,27 +52,28 @@ class MessageRecords:
     def __init__(self) -> None:
         self._last = _Beginning(-1, 0, b"")
 
-    def record(self, message: Message) -> bytes:
+    def front(self, message: Message) -> bytes:
+        """What stands before the bare message."""
         if (
             message.session_id is not None
             or message.partition_key is not None
             or message.message_id is not None
         ):
-            return _record_with_texts(message)
+            return _front_with_texts(message)
         last = self._last
         ttl_ms, scheduled_at_ms, head = message.ttl_ms, message.scheduled_at_ms, message.head
         if ttl_ms != last.ttl_ms or scheduled_at_ms != last.scheduled_at_ms or head != last.head:
             last = self._last = _Beginning(ttl_ms, scheduled_at_ms, head)
-        return last.bytes + message.bare
+        return last.bytes
 
 
-def _record_with_texts(message: Message) -> bytes:
+def _front_with_texts(message: Message) -> bytes:
     session, key, name = message.session_id, message.partition_key, message.message_id
     texts = [b"" if text is None else text.encode() for text in (session, key, name)]
     flags = (0 if session is None else _SESSION) | (0 if key is None else _KEY) | (0 if name is None else _ID)
     lengths = map(len, texts)
     front = _FRONT.pack(flags, message.ttl_ms, message.scheduled_at_ms, *lengths, 0, len(message.head), 0)
-    return b"".join((front, *texts, message.head, message.bare))
+    return b"".join((front, *texts, message.head))
 
 
 def messages_in(chunk: Chunk, first: int, end: int) -> list[Message]:
@@ -141,20 +143,29 @@ def sizes_in(chunk: Chunk, first: int, end: int) -> list[int]:
     return sizes
 
 
-def event_record(event: Event) -> bytes:
-    key = b"" if event.partition_key is None else event.partition_key.encode()
-    front = _FRONT.pack(
-        0 if event.partition_key is None else _KEY,
-        event.body_at,
-        event.annotation_count,
-        0,
-        len(key),
-        0,
-        0,
-        len(event.annotations),
-        len(event.delivery_annotations),
-    )
-    return b"".join((front, key, event.annotations, event.delivery_annotations, event.bare))
+class EventRecords:
+    """Makes rows of events."""
+
+    __slots__ = ("_out",)
+
+    def __init__(self) -> None:
+        self._out = BytesWriter()
+
+    def front(self, event: Event) -> bytes:
+        """What stands before the bare message. Two lengths and two words make a number of eight bytes each."""
+        out = self._out
+        out.truncate(0)
+        key = event.partition_key
+        raw = b"" if key is None else key.encode()
+        out.append(0 if key is None else _KEY)
+        write_i64_le(out, event.body_at)
+        write_i64_le(out, event.annotation_count)
+        write_i64_le(out, len(raw) << 16)
+        write_i64_le(out, len(event.annotations) | len(event.delivery_annotations) << 32)
+        out.write(raw)
+        out.write(event.annotations)
+        out.write(event.delivery_annotations)
+        return out.getvalue()
 
 
 def events_in(chunk: Chunk, first: int, end: int) -> list[Event]:

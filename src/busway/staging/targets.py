@@ -18,13 +18,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from busway.amqp.byte_writer import i64, read_i32_le
 from busway.amqp.decode import DecodeError
 from busway.broker.fragment.fragment import Fragment
 from busway.broker.fragment.intake import fault_of, has_keys
 from busway.broker.fragment.outlet import FragmentSettings
 from busway.broker.namespace.namespace import EntityRow, Namespace, fragment_of_key, key_of
 from busway.message.event_chunk import BODY_ELSEWHERE, Chunk, ChunkBuilder
-from busway.message.event_record import event_of
+from busway.message.event_record import event_in
 from busway.message.message import Message
 from busway.model.descriptions import SubscriptionDescription, TopicDescription
 from busway.model.entity_path import path_key, shown
@@ -32,7 +33,7 @@ from busway.model.errors import BadArgument, BrokerError, EntityDisabled, Invali
 from busway.model.limits import Limits
 from busway.staging.decisions import RowRefused, TooManyRows
 from busway.staging.stage_table import EntityName
-from busway.staging.staged_record import MessageRecords, event_record, events_in, messages_in
+from busway.staging.staged_record import EventRecords, MessageRecords, events_in, messages_in
 from busway.store.contract import CommitBatch, FragmentIndex, FragmentKey
 from busway.streams.event_hub import EventHub
 from busway.streams.event_hubs import EventHubs
@@ -135,6 +136,8 @@ class Slice:
 
 #: Of a row that may go anywhere.
 LOOSE: Final = -1
+#: Its fragment or LOOSE, what is stored of it in two pieces, the bytes that count.
+StagedRow = tuple[int, bytes, bytes, int]
 _NO_KEY: Final = (
     "A message to a partitioned entity that detects duplicates needs a PartitionKey or a MessageId."
 )
@@ -165,8 +168,8 @@ class StagingTarget(ABC):
         """Raises why nothing can be sent to it."""
 
     @abstractmethod
-    def row(self, payload: bytes) -> tuple[int, bytes, int]:
-        """Its fragment or LOOSE, what is stored of it, the bytes that count. Raises BrokerError, DecodeError."""
+    def row(self, body: bytes, start: int, end: int) -> StagedRow:
+        """Of a message in a part of the body. Raises BrokerError, DecodeError."""
 
     @abstractmethod
     def fault(self, index: int, size_bytes: int) -> BrokerError | None:
@@ -264,9 +267,9 @@ class MessageTarget(StagingTarget):
         if not self._settings.allows_send:
             raise EntityDisabled
 
-    def row(self, payload: bytes) -> tuple[int, bytes, int]:
+    def row(self, body: bytes, start: int, end: int) -> StagedRow:
         detects = self._detects_duplicates
-        message = self._codec.message(payload, detects, self._limits)
+        message = self._codec.message(body[start:end], detects, self._limits)
         size = message.size()
         if size > self._bytes_max or self._requires_session or has_keys(message):
             fault = fault_of(message, size, self._settings, self._limits)
@@ -278,7 +281,7 @@ class MessageTarget(StagingTarget):
             if key is None and detects:
                 raise InvalidOperation(_NO_KEY)
             index = LOOSE if key is None else fragment_of_key(key, len(self._entity_row.shares))
-        return index, self._records.record(message), size
+        return index, self._records.front(message), message.bare, size
 
     def _fragment(self, index: int) -> Fragment:
         """Raises ServerBusy."""
@@ -313,6 +316,7 @@ class HubTarget(StagingTarget):
         self.name = EntityName(row.row_key, row.description.path, row.incarnation)
         self._hubs = hubs
         self._hub_row = row
+        self._records = EventRecords()
         self._limits = limits
         self._partition = LOOSE if partition is None else self._hub().index_of(partition)
 
@@ -328,8 +332,8 @@ class HubTarget(StagingTarget):
     def check_open(self) -> None:
         self._hub().check_status(sends=True)
 
-    def row(self, payload: bytes) -> tuple[int, bytes, int]:
-        event = event_of(payload)
+    def row(self, body: bytes, start: int, end: int) -> StagedRow:
+        event = event_in(body, start, end)
         size, key, limits = event.size_bytes(), event.partition_key, self._limits
         if size > limits.event_bytes_max:
             raise BadArgument(
@@ -342,7 +346,7 @@ class HubTarget(StagingTarget):
         index = self._partition
         if index == LOOSE and key is not None:
             index = partition_of_key(key, len(self._hub_row.shares))
-        return index, event_record(event), size
+        return index, self._records.front(event), event.bare, size
 
     def fault(self, index: int, size_bytes: int) -> BrokerError | None:
         del size_bytes  # what is too old leaves: a hub is never full
@@ -381,6 +385,7 @@ ROWS_MAX: Final = 10_000
 CHUNK_BYTES_MAX: Final = 1024 * 1024
 #: Of the number before each row: how long it is.
 _LENGTH_BYTES: Final = 4
+_LENGTH_MAX: Final = 0xFFFF_FFFF
 #: Taken apart in one turn of the loop.
 _PIECE_ROWS: Final = 400
 _PIECE_BYTES: Final = 256 * 1024
@@ -400,12 +405,12 @@ class FragmentRows:
         #: In the last builder.
         self._payload_bytes = 0
 
-    def add(self, at_ms: int, record: bytes, size: int, payload_bytes: int) -> None:
+    def add(self, at_ms: int, front: bytes, bare: bytes, size: int, payload_bytes: int) -> None:
         if not self.builders or self._payload_bytes >= CHUNK_BYTES_MAX:
             self.builders.append(ChunkBuilder())
             self._payload_bytes = 0
         self._payload_bytes += payload_bytes
-        self.builders[-1].add(self.first + self.rows, at_ms, record, BODY_ELSEWHERE)
+        self.builders[-1].add_event(self.first + self.rows, at_ms, front, bare, BODY_ELSEWHERE)
         self.rows += 1
         self.bytes += size
 
@@ -445,16 +450,16 @@ class StagePart:
             start = at + _LENGTH_BYTES
             if start > len(body):
                 raise BadArgument("The body ends within a length.")
-            at = start + int.from_bytes(body[at:start], "little")
+            at = start + (i64(read_i32_le(body, at)) & _LENGTH_MAX)
             if at > len(body):
                 raise BadArgument("The body ends within a message.")
-            self._read_row(body[start:at])
+            self._read_row(start, at)
         self._at = at
         return at < len(body)
 
-    def _read_row(self, payload: bytes) -> None:
+    def _read_row(self, start: int, end: int) -> None:
         try:
-            index, record, size = self._target.row(payload)
+            index, front, bare, size = self._target.row(self._body, start, end)
         except DecodeError as error:
             raise RowRefused(self.rows, f"It is no message: {error}.") from error
         except BrokerError as refusal:  # another name: compiled, one has one type
@@ -470,5 +475,5 @@ class StagePart:
         share = self.shares.get(index)
         if share is None:
             share = self.shares[index] = FragmentRows(self._firsts[index])
-        share.add(self._at_ms, record, size, len(payload))
+        share.add(self._at_ms, front, bare, size, end - start)
         self.bytes += size

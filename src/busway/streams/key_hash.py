@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from typing import Final, NewType
 
+from busway.amqp.byte_writer import i64, read_i32_le
+
 _SEED: Final = 0xDEADBEEF
 _MASK: Final = 0xFFFFFFFF
 _BLOCK_BYTES: Final = 12
+_BLOCK: Final = bytes(12)
 
 #: Where a partition stands in its hub. Not the number of an event, and not the index of a fragment.
 PartitionIndex = NewType("PartitionIndex", int)
@@ -29,30 +32,32 @@ def partition_of_key(key: str, partition_count: int) -> PartitionIndex:
     return PartitionIndex(size % partition_count)
 
 
-def _lookup3(data: bytes) -> tuple[int, int]:
+def _lookup3(data: bytes) -> tuple[i64, i64]:
     """The second and the third word."""
-    size = len(data)
-    a = b = c = (_SEED + size) & _MASK
-    at = 0
+    size: i64 = len(data)
+    a: i64 = (_SEED + size) & _MASK
+    b: i64 = a
+    c: i64 = a
+    at: i64 = 0
     while size - at > _BLOCK_BYTES:
-        a = (a + int.from_bytes(data[at : at + 4], "little")) & _MASK
-        b = (b + int.from_bytes(data[at + 4 : at + 8], "little")) & _MASK
-        c = (c + int.from_bytes(data[at + 8 : at + 12], "little")) & _MASK
+        a = (a + i64(read_i32_le(data, at))) & _MASK
+        b = (b + i64(read_i32_le(data, at + 4))) & _MASK
+        c = (c + i64(read_i32_le(data, at + 8))) & _MASK
         a, b, c = _mixed(a, b, c)
         at += _BLOCK_BYTES
     # What is missing in the last block counts as zeros.
-    rest = data[at:] + bytes(_BLOCK_BYTES - (size - at))
-    a = (a + int.from_bytes(rest[0:4], "little")) & _MASK
-    b = (b + int.from_bytes(rest[4:8], "little")) & _MASK
-    c = (c + int.from_bytes(rest[8:12], "little")) & _MASK
+    rest = data[at:] + _BLOCK
+    a = (a + i64(read_i32_le(rest, 0))) & _MASK
+    b = (b + i64(read_i32_le(rest, 4))) & _MASK
+    c = (c + i64(read_i32_le(rest, 8))) & _MASK
     return _final(a, b, c)
 
 
-def _rotated(word: int, bits: int) -> int:
+def _rotated(word: i64, bits: i64) -> i64:
     return ((word << bits) | (word >> (32 - bits))) & _MASK
 
 
-def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
+def _mixed(a: i64, b: i64, c: i64) -> tuple[i64, i64, i64]:
     a = ((a - c) & _MASK) ^ _rotated(c, 4)
     c = (c + b) & _MASK
     b = ((b - a) & _MASK) ^ _rotated(a, 6)
@@ -68,7 +73,7 @@ def _mixed(a: int, b: int, c: int) -> tuple[int, int, int]:
     return a, b, c
 
 
-def _final(a: int, b: int, c: int) -> tuple[int, int]:
+def _final(a: i64, b: i64, c: i64) -> tuple[i64, i64]:
     c = ((c ^ b) - _rotated(b, 14)) & _MASK
     a = ((a ^ c) - _rotated(c, 11)) & _MASK
     b = ((b ^ a) - _rotated(a, 25)) & _MASK

@@ -9,7 +9,7 @@ from busway.message.event_record import Event
 from busway.message.message import Message
 from busway.staging import publisher, targets
 from busway.staging.publisher import PagesAhead
-from busway.staging.staged_record import MessageRecords, event_record, events_in, messages_in, sizes_in
+from busway.staging.staged_record import EventRecords, MessageRecords, events_in, messages_in, sizes_in
 from busway.staging.targets import slice_end
 from busway.store.contract import ChunkPage, FragmentKey
 from tests.unit.broker.topic_bench import encoded
@@ -44,7 +44,7 @@ def _mixed() -> list[Message]:
 def test_rows_come_back_as_they_were_staged() -> None:
     """Staging: what a row is made of is read back, whatever its neighbours begin with."""
     messages, records = _mixed(), MessageRecords()
-    chunk = _chunk_of(*[records.record(message) for message in messages])
+    chunk = _chunk_of(*[records.front(message) + message.bare for message in messages])
     for first in range(len(messages)):
         found = messages_in(chunk, first, len(messages))
         assert [_fields(each) for each in found] == [_fields(each) for each in messages[first:]]
@@ -71,7 +71,8 @@ def test_events_come_back_as_they_were_staged() -> None:
         _event(bytes(300), "schlüssel" * 30, b"n" * 70_000),
         _event(b"", "", b"", b"d"),
     ]
-    chunk = _chunk_of(*[event_record(event) for event in events])
+    records = EventRecords()
+    chunk = _chunk_of(*[records.front(event) + event.bare for event in events])
     found = events_in(chunk, 0, len(events))
     assert [_event_fields(each) for each in found] == [_event_fields(each) for each in events]
     assert sizes_in(chunk, 0, len(events)) == [event.size_bytes() for event in events]
