@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from busway.clock import Clock
-from busway.cluster.lease import boot_time
+from busway.cluster.lease import NEVER, OwnLease, boot_time
 from busway.cluster.lease_keeper import FATAL, LeaseKeeper, Standing
 from busway.cluster.lease_rows import Member, MemberRow
 from busway.store.contract import StoreError
@@ -57,8 +57,9 @@ class ClusterNode:
         self._loop: asyncio.AbstractEventLoop
         self._news = asyncio.Event()
         self._pulse: asyncio.TimerHandle | None = None
-        #: Databases whose stores were ours when we began to serve.
-        self._served: list[LeaseKeeper] = []
+        #: Databases whose stores were ours when we began to serve, each with its lease of that time.
+        self._served: dict[LeaseKeeper, OwnLease] = {}
+        self._lapses = 0
         self._is_suspended = False
         #: Called with the names of stores whose leases were over and are renewed.
         self.resumed: Callable[[list[str]], None] = _nobody_waits
@@ -104,15 +105,16 @@ class ClusterNode:
         self._pulse = self._loop.call_later(_PULSE_EVERY_S, self._beat)
 
     def _look_at_leases(self, now: float) -> None:
-        over = [keeper for keeper in self._served if now >= keeper.lease.until]
+        over = [keeper for keeper, lease in self._served.items() if NEVER < lease.until <= now]
         if over and not self._is_suspended:
             self._is_suspended = True
             _log.warning(
                 "The leases of %s could not be renewed in time: nothing is handed out until they are.",
                 " and ".join(keeper.url.shown for keeper in over),
             )
-        elif self._is_suspended and not over:
-            self._is_suspended = False
+        lapses = sum(lease.lapses for lease in self._served.values())
+        if lapses > self._lapses and not over:
+            self._lapses, self._is_suspended = lapses, False
             _log.info("The leases are renewed; all goes on.")
             self.resumed([name for keeper in self._served for name in keeper.url.store_names])
 
@@ -156,18 +158,21 @@ class ClusterNode:
                 while not all(each.standing is Standing.OWNER for each in self._reachable()):
                     self._news.clear()
                     await self._news.wait()
-        self._served = [each for each in self._reachable() if each.standing is Standing.OWNER]
+        self._served = {each: each.lease for each in self._reachable() if each.standing is Standing.OWNER}
+        self._lapses = 0
         self._waits_for = b""
 
     async def lost(self) -> str:
         """Returns when stores that were ours are so no more, with what happened."""
-        while self.is_owner and all(each.standing is Standing.OWNER for each in self._served):
+        while self.is_owner and all(keeper.lease is lease for keeper, lease in self._served.items()):
             self._news.clear()
             await self._news.wait()
-        self._served = []
+        self._served = {}
         self._is_suspended = False
         self._check_refused()
         holder = self.holder
+        if self.is_owner:
+            return "They are its own again, but somebody may have had them in between"
         return "They are held by " + shown(holder) if holder is not None else "They were given up"
 
     def forget_resumed(self) -> None:

@@ -54,7 +54,8 @@ def boot_time() -> float:
 
 
 class OwnLease(StoreLease):
-    """What a node may believe of the stores it has. Written by one thread, read by all."""
+    """What a node may believe of the stores it has, from winning them to losing them: then there is another one, and
+    who holds the old one hands out nothing any more. Written by one thread, read by all."""
 
     is_bounded = True
 
@@ -62,9 +63,13 @@ class OwnLease(StoreLease):
         self._length_s = lease_s * (1 - MARGIN)
         #: Stores are certainly ours before this moment.
         self.until = NEVER
+        #: How often it was over before it was renewed.
+        self.lapses = 0
 
     def renewed(self, sent_s: float) -> None:
         """A beat that was sent at that moment has succeeded, and the stores were still ours."""
+        if self.until != NEVER and self.is_over():
+            self.lapses += 1
         self.until = max(self.until, sent_s + self._length_s)
 
     def is_over(self) -> bool:

@@ -76,6 +76,8 @@ class LeaseKeeper:
         self._rows: LeaseRows | None = None
         self._watches: dict[bytes, LeaseWatch] = {}
         self._thread: Thread | None = None
+        #: What was told last of a database that does not answer.
+        self._said = ""
         self._wake = Event()
         self._is_stopping = False
         # For others to read.
@@ -144,9 +146,12 @@ class LeaseKeeper:
 
     def _disconnect(self, error: Exception) -> None:
         if self._rows is not None:
-            _log.warning("The leases in the database at %s cannot be looked at: %s", self.url.shown, error)
             self._rows.close()
             self._rows = None
+        said = str(error)
+        if said != self._said:  # not at each try
+            _log.warning("The leases in the database at %s cannot be looked at: %s", self.url.shown, said)
+        self._said = said
         self._watches.clear()
 
     def _connect(self) -> LeaseRows:
@@ -164,6 +169,7 @@ class LeaseKeeper:
         sent_s = boot_time()
         sight = rows.beat(self.incarnation)
         answered_s = boot_time()
+        self._said = ""
         if not sight.is_member:
             self._deposed()
             return
@@ -256,6 +262,7 @@ class LeaseKeeper:
 
     def _lose(self, reason: str) -> None:
         self.lease.end()
+        self.lease = OwnLease(self._lease_s)
         self._count(reason, len(self.stores))
         self.stores = ()
 
@@ -294,7 +301,7 @@ class LeaseKeeper:
             return
         try:
             if self.incarnation:
-                self.lease.end()
+                self._lose("given up")
                 self._rows.release(self.incarnation, leaves=True)
         except DatabaseSilent as error:
             _log.warning("The stores at %s could not be given up: %s", self.url.shown, error)
