@@ -104,11 +104,12 @@ class Announcement:
             "pid": os.getpid(),
         }
 
-    def record(self, directory: DataDirectory) -> None:
+    def record(self, directory: DataDirectory, *, is_serving: bool = True) -> None:
         """For the verbs that look for the server of a data directory."""
         directory.write_server(
             {
                 **self.facts(),
+                **({} if is_serving else {"serving": False}),
                 "port": self.endpoint_port,
                 "emulator": self.is_loopback,
                 "key_file": _absolute(self.key_file),
@@ -326,7 +327,7 @@ class Server:
         )
         stack.push_async_callback(self._doorway.close)
         await self._listen(stack)
-        self._announcement("").record(self._directory)
+        self._announcement("").record(self._directory, is_serving=False)
         await sharing.enter(stack, f"{self._host}:{self._port}")
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
@@ -369,6 +370,7 @@ class Server:
     def withdraw(self) -> None:
         """It is not served here any more."""
         self.bus = None
+        self._announcement("").record(self._directory, is_serving=False)
         if self._options.ready_file is not None:
             self._options.ready_file.unlink(missing_ok=True)
 

@@ -5,6 +5,7 @@ Times are measured from the outside, by asking both nodes every few milliseconds
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -19,7 +21,8 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
 from tests.fault.test_refused_starts import refusal
-from tests.harness.postgres_server import PostgresServer
+from tests.harness.cutting_proxy import CuttingProxy, cut, proxied
+from tests.harness.postgres_server import ROLE, PostgresServer
 from tests.harness.running_server import BUSWAY, RunningServer
 
 pytestmark = [pytest.mark.fault, pytest.mark.sdk]
@@ -97,6 +100,10 @@ def test_a_standby_waits_and_says_for_whom(postgres_url: str, tmp_path: Path) ->
             lost.get_queue_sender("orders") as sender,
         ):
             sender.send_messages(ServiceBusMessage("nobody is there"))
+        command = [str(BUSWAY), "connection-string", "--data", str(standby.data)]
+        told = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (told.returncode, "it is a standby, or starting" in told.stderr) == (1, True)
+        assert "healthy" in do(standby, "health")
         assert owner.asked("ready") == (200, '{"status":"ready"}')
         figures = owner.asked("metrics")[1]
         assert "busway_store_owned 4.0" in figures
@@ -246,3 +253,103 @@ def test_a_killed_server_that_is_started_again_has_its_stores_at_once(
         assert is_ready(server)
         with psycopg.connect(postgres_url) as connection:
             assert connection.execute("SELECT count(*) FROM busway.members").fetchall() == [(1,)]
+
+
+@contextmanager
+def cut_off(
+    folder: Path, postgres: PostgresServer, url: str
+) -> Iterator[tuple[RunningServer, RunningServer, CuttingProxy]]:
+    """A pair whose owner reaches the database through a proxy."""
+    database = urlsplit(url).path
+    with proxied(postgres.port) as proxy, ExitStack() as stack:
+        through = f"postgresql://{ROLE}@127.0.0.1:{proxy.port}{database}?stores=4&name=east"
+        owner = stack.enter_context(RunningServer(folder / "east-1", "--store", through, "--node", "east-1"))
+        do(owner, "queue", "create", "orders", "--lock-duration", "PT5M")
+        given = ("--store", f"{url}?stores=4&name=east", "--node", "east-2")
+        standby = RunningServer(folder / "east-2", *given)
+        stack.callback(lambda: standby.is_running and standby.kill())
+        yield owner, standby.start_standby(), proxy
+        proxy.refuses = proxy.holds = False
+
+
+@pytest.mark.parametrize("how", ["reset", "half open"])
+def test_an_owner_that_is_cut_off_is_replaced_and_comes_back_as_a_standby(
+    postgres: PostgresServer, postgres_url: str, tmp_path: Path, how: str
+) -> None:
+    """S-1: it hands out nothing after its lease, whatever it has in memory, and nothing that it said is lost."""
+    with cut_off(tmp_path, postgres, postgres_url) as (owner, standby, proxy):
+        send(owner, "one", "two")
+        with (
+            ServiceBusClient.from_connection_string(owner.connection_string, retry_total=0) as client,
+            client.get_queue_receiver("orders", max_wait_time=3) as receiver,
+        ):
+            assert len(receiver.receive_messages(1)) == 1
+            if how == "reset":
+                cut(proxy)
+            else:
+                proxy.holds = True
+            passed = passed_until(partial(is_ready, standby), 10.0)
+            print(f"cut off ({how}): {passed:.2f} s until the other one is ready")
+            with contextlib.suppress(ServiceBusError):
+                assert receiver.receive_messages(1, max_wait_time=1) == []
+        standby.wait_until_served()
+        assert receive(standby, 2) == [(1, "one"), (2, "two")]
+        proxy.refuses = proxy.holds = False
+        passed_until(lambda: '"standby"' in owner.asked("ready")[1], 20.0)
+        assert (is_ready(owner), is_ready(standby)) == (False, True)
+
+
+def test_an_owner_that_is_cut_off_for_a_moment_goes_on(
+    postgres: PostgresServer, postgres_url: str, tmp_path: Path
+) -> None:
+    """S-1, R-17: before anybody has taken over, with all its locks."""
+    with cut_off(tmp_path, postgres, postgres_url) as (owner, standby, proxy):
+        send(owner, "one")
+        with (
+            ServiceBusClient.from_connection_string(owner.connection_string) as client,
+            client.get_queue_receiver("orders", max_wait_time=5) as receiver,
+        ):
+            [message] = receiver.receive_messages(1)
+            cut(proxy)
+            time.sleep(0.5)
+            proxy.refuses = False
+            receiver.complete_message(message)
+        time.sleep(3.0)
+        assert (is_ready(owner), is_ready(standby)) == (True, False)
+
+
+def test_a_slow_way_to_the_database_costs_the_owner_nothing(
+    postgres: PostgresServer, postgres_url: str, tmp_path: Path
+) -> None:
+    """S-1: answers that take 0.4 s, one after the other, for three leases."""
+    with cut_off(tmp_path, postgres, postgres_url) as (owner, standby, proxy):
+        proxy.delay_s = 0.2
+        time.sleep(6.0)
+        assert (is_ready(owner), is_ready(standby)) == (True, False)
+        send(owner, "one")
+        proxy.delay_s = 0.0
+
+
+@pytest.mark.parametrize("offset", ["+3600s", "-3600s"])
+def test_clocks_of_nodes_need_not_agree(postgres_url: str, tmp_path: Path, offset: str) -> None:
+    """S-1: a standby whose clock is an hour off takes nothing from the living, and takes over from the dead."""
+    library = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+    if library is None:
+        pytest.skip("libfaketime is not installed")
+    fake = {
+        "LD_PRELOAD": str(library),
+        "FAKETIME": offset,
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+    }
+    given = ("--store", f"{postgres_url}?stores=4&name=east")
+    with ExitStack() as stack:
+        owner = stack.enter_context(RunningServer(tmp_path / "east-1", *given, "--node", "east-1"))
+        do(owner, "queue", "create", "orders")
+        standby = RunningServer(tmp_path / "east-2", *given, "--node", "east-2", environment=fake)
+        stack.callback(lambda: standby.is_running and standby.kill())
+        standby.start_standby()
+        time.sleep(4.0)
+        assert (is_ready(owner), is_ready(standby)) == (True, False)
+        owner.kill()
+        passed_until(partial(is_ready, standby), KILLED_S + GRACE_S)

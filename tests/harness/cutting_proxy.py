@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import random
 import struct
-from collections.abc import Coroutine
-from contextlib import suppress
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from socket import SO_LINGER, SOL_SOCKET
+from threading import Thread
 
 
 class CuttingProxy:
@@ -32,6 +33,10 @@ class CuttingProxy:
     ) -> None:
         self.port = 0
         self.cuts = 0
+        #: Whoever comes is sent away, as behind a firewall that resets.
+        self.refuses = False
+        #: Bytes are taken and kept, as on a line that is half open; they go on when it is False again.
+        self.holds = False
         self.slice_bytes_max = slice_bytes_max
         self.delay_s = delay_s
         self.cut_after_bytes = cut_after_bytes
@@ -79,6 +84,9 @@ class CuttingProxy:
         assert task is not None
         self._pairs.add(task)
         task.add_done_callback(self._pairs.discard)
+        if self.refuses:
+            _reset(writer)
+            return
         try:
             far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
         except (OSError, asyncio.CancelledError):
@@ -109,6 +117,8 @@ class CuttingProxy:
             while data := await reader.read(65_536):
                 if self.delay_s:
                     await asyncio.sleep(self.delay_s)
+                while self.holds:  # noqa: ASYNC110 (set by another thread)
+                    await asyncio.sleep(0.01)
                 for piece in self._pieces(data):
                     passing = budget.take(piece)
                     cut_at = self._cut_at[towards_target]
@@ -133,6 +143,35 @@ class CuttingProxy:
             pieces.append(data[start:end])
             start = end
         return pieces
+
+
+@contextmanager
+def proxied(target_port: int) -> Iterator[CuttingProxy]:
+    """One with a loop and a thread of its own, for tests that wait themselves. Its flags may be set at any time;
+    `cut` resets what is open."""
+    loop = asyncio.new_event_loop()
+    thread = Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def run(work: Coroutine[None, None, object]) -> None:
+        asyncio.run_coroutine_threadsafe(work, loop).result(30)
+
+    proxy = CuttingProxy(target_port)
+    run(proxy.__aenter__())
+    try:
+        yield proxy
+    finally:
+        run(proxy.__aexit__())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def cut(proxy: CuttingProxy) -> None:
+    """From another thread than the proxy's: everything that is open is reset, and nobody gets in."""
+    proxy.refuses = True
+    assert proxy._server is not None
+    proxy._server.get_loop().call_soon_threadsafe(proxy.cut_all)
 
 
 class _Budget:

@@ -83,22 +83,28 @@ def health(
         float,
         typer.Option("--wait", metavar="SECONDS", help="Wait so long until the server is healthy.", min=0),
     ] = 0.0,
+    ready: Annotated[
+        bool,
+        typer.Option("--ready", help="Ask whether it serves the bus: a standby is healthy, and not ready."),
+    ] = False,
 ) -> None:
-    """Ask the server of a data directory whether it is healthy. Exit status 0: it is; 1: it does not answer."""
+    """Ask the server of a data directory whether it is healthy. Exit status 0: it is; 1: it does not answer, or it is
+    not ready where that was asked."""
+    wanted = "ready" if ready else "healthy"
     from busway.data_directory import DataDirectory
     from busway.serve_options import default_data_directory
 
     directory = DataDirectory(data or default_data_directory())
     until = time.monotonic() + wait
-    while (fault := _fault(directory)) is not None:
+    while (fault := _fault(directory, wanted)) is not None:
         if time.monotonic() >= until:
-            raise CommandFailed(f"Not healthy: {fault}")
+            raise CommandFailed(f"Not {wanted}: {fault}")
         time.sleep(_LOOK_EVERY_S)
-    typer.echo("healthy")
+    typer.echo(wanted)
 
 
-def _fault(directory: "DataDirectory") -> str | None:
-    """None: it is healthy."""
+def _fault(directory: "DataDirectory", wanted: str) -> str | None:
+    """None: it is `healthy`, or `ready`."""
     from http.client import HTTPException
     from urllib.parse import urlsplit
 
@@ -106,15 +112,18 @@ def _fault(directory: "DataDirectory") -> str | None:
 
     try:
         address = urlsplit(str(directory.read_server().get("console_url", "")))
-        status = _ask(address)
+        answer = _ask(address, "/ready" if wanted == "ready" else "/health")
     except DataDirectoryError:
         return f"no server has used {directory.path} yet."
     except (OSError, ValueError, HTTPException) as error:
         return f"the server does not answer ({error})."
-    return None if status == "healthy" else f"the server says {status!r}."
+    status, detail = str(answer.get("status", "")), answer.get("detail")
+    if status == wanted:
+        return None
+    return str(detail) if detail else f"the server says {status!r}."
 
 
-def _ask(address: "SplitResult") -> str:
+def _ask(address: "SplitResult", path: str) -> dict[str, object]:
     """Beyond loopback the name is the certificate's, which may lead elsewhere or nowhere from here."""
     import json
     import ssl
@@ -131,8 +140,8 @@ def _ask(address: "SplitResult") -> str:
     else:
         connection = HTTPConnection(host, address.port, timeout=_TIMEOUT_S)
     try:
-        connection.request("GET", "/health", headers={"Host": address.netloc})
+        connection.request("GET", path, headers={"Host": address.netloc})
         answer = json.loads(connection.getresponse().read(_ANSWER_BYTES_MAX))
     finally:
         connection.close()
-    return str(answer.get("status")) if isinstance(answer, dict) else ""
+    return answer if isinstance(answer, dict) else {}

@@ -212,6 +212,11 @@ def connection_string_of(directory: DataDirectory) -> str:
     host, port = facts.get("host"), facts.get("port")
     if not isinstance(host, str) or not isinstance(port, int | None):
         raise CommandFailed(f"{directory.path / 'server.json'} is damaged: start the server again.")
+    if facts.get("serving") is False:
+        raise CommandFailed(
+            f"The server of {directory.path} does not serve the bus now: it is a standby, or starting. Ask the node"
+            " that has the stores."
+        )
     emulator = facts.get("emulator", True) is not False
     return compose(host, port, ROOT_RULE_NAME, _root_key(directory, facts), emulator=emulator)
 
