@@ -1,15 +1,23 @@
 -- Every statement the stores run. "-- name --", a line of meaning, the statement.
 -- {place}, {source} and {target} stand for messages, deferred or scheduled.
 -- What a batch writes comes as arrays, one for each column; an array that is NULL stands for a column of NULLs.
+--
+-- Rows of a table that grows are joined by "= ANY(ARRAY[...])". It means "=", but can only be answered by a look into the
+-- index for each row. For "=" a plan that was made while the table was empty goes through the whole index in order, and
+-- later over a million rows, or over dead versions of them, in every commit.
 
--- session_of_a_commit --
--- Tables grow from nothing to millions of rows between two looks at their size. So statements are planned once, and
--- for large tables: by index, row by row. Compiling them would cost more than it saves.
+-- session_plans --
+-- Of every session. Tables grow from nothing to millions of rows, or of dead versions, between two looks at their size.
+-- So statements are planned for large tables: by index, row by row. Compiling them would cost more than it saves.
 SELECT
     set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false),
     set_config('enable_mergejoin', 'off', false), set_config('jit', 'off', false),
     set_config('plan_cache_mode', 'force_generic_plan', false),
     set_config('max_parallel_workers_per_gather', '0', false)
+
+-- plan_again --
+-- Plans are kept, and were made by how large tables were: some indexes look alike while nothing is in them.
+DISCARD PLANS
 
 -- read_format --
 -- The format of the tables; no row in a database that has none.
@@ -120,7 +128,7 @@ UPDATE busway.messages SET
     more = given.more
 FROM unnest($1::bigint [], $2::bigint [], $3::bigint [], $4::bigint [], $5::bigint [], $6::bytea [])
 AS given (from_key, key, enqueued_at, expires_at, checksum, more)
-WHERE messages.key = given.from_key
+WHERE messages.key = ANY(ARRAY[given.from_key])
 
 -- renumber_aside --
 -- The same of deferred or scheduled rows.
@@ -131,7 +139,7 @@ FROM unnest(
     $1::bigint [], $2::bigint [], $3::integer [], $4::bigint [], $5::bigint [], $6::bigint [], $7::bytea [],
     $8::bigint [], $9::bytea []
 ) AS given (from_key, key, store, enqueued_at, expires_at, checksum, session_id, scheduled_at, more)
-WHERE {place}.key = given.from_key
+WHERE {place}.key = ANY(ARRAY[given.from_key])
 
 -- copy_to_active --
 -- The first half of a move to another place; no body leaves the database.
@@ -139,7 +147,7 @@ INSERT INTO busway.messages
 SELECT given.key, given.enqueued_at, given.expires_at, given.checksum, given.more, source.payload, source.bare
 FROM unnest($1::bigint [], $2::bigint [], $3::bigint [], $4::bigint [], $5::bigint [], $6::bytea [])
 AS given (from_key, key, enqueued_at, expires_at, checksum, more)
-INNER JOIN busway.{source} AS source ON source.key = given.from_key
+INNER JOIN busway.{source} AS source ON source.key = ANY(ARRAY[given.from_key])
 
 -- copy_aside --
 -- The same, to the deferred or scheduled rows.
@@ -151,13 +159,13 @@ FROM unnest(
     $1::bigint [], $2::bigint [], $3::integer [], $4::bigint [], $5::bigint [], $6::bigint [], $7::bytea [],
     $8::bigint [], $9::bytea []
 ) AS given (from_key, key, store, enqueued_at, expires_at, checksum, session_id, scheduled_at, more)
-INNER JOIN busway.{source} AS source ON source.key = given.from_key
+INNER JOIN busway.{source} AS source ON source.key = ANY(ARRAY[given.from_key])
 
 -- change --
 -- New values of `more` for rows that stay.
 UPDATE busway.{place} SET checksum = given.checksum, more = given.more
 FROM unnest($1::bigint [], $2::bigint [], $3::bytea []) AS given (key, checksum, more)
-WHERE {place}.key = given.key
+WHERE {place}.key = ANY(ARRAY[given.key])
 
 -- delete_rows --
 -- Removes rows.
@@ -172,7 +180,7 @@ fewer AS (
     SELECT payload, count(*) AS copies FROM gone WHERE payload IS NOT NULL GROUP BY payload
 )
 UPDATE busway.payload_references SET copies = payload_references.copies - fewer.copies
-FROM fewer WHERE payload_references.payload = fewer.payload
+FROM fewer WHERE payload_references.payload = ANY(ARRAY[fewer.payload])
 
 -- payloads_put --
 -- Bodies for several rows.
@@ -187,7 +195,7 @@ INSERT INTO busway.payload_references SELECT * FROM unnest($1::bigint [], $2::bi
 WITH over AS (
     DELETE FROM busway.payload_references WHERE copies = 0 RETURNING payload
 )
-DELETE FROM busway.payloads USING over WHERE payloads.id = over.payload
+DELETE FROM busway.payloads USING over WHERE payloads.id = ANY(ARRAY[over.payload])
 
 -- sharing_fragments_put --
 -- Remembers that fragments have rows with a shared payload.
@@ -209,12 +217,15 @@ SET active = sessions.active + excluded.active, first_key = least(sessions.first
 -- Sessions have fewer, before rows are taken out of the session index. The first key that is left is not looked for
 -- before the one that was: there lie dead rows only.
 WITH going AS (
-    SELECT key >> 40 AS fragment, session_id, count(*) AS active
-    FROM busway.session_messages WHERE key = ANY($1::bigint []) GROUP BY 1, 2
+    SELECT key >> 40 AS fragment, session_id, count(*) AS active FROM (
+        SELECT key, (SELECT session_id FROM busway.session_messages WHERE session_messages.key = asked.key) AS session_id
+        FROM unnest($1::bigint []) AS asked (key)
+    ) AS entry
+    WHERE session_id IS NOT NULL GROUP BY 1, 2
 ),
 over AS (
     DELETE FROM busway.sessions USING going
-    WHERE sessions.fragment = going.fragment AND sessions.session_id = going.session_id
+    WHERE sessions.fragment = ANY(ARRAY[going.fragment]) AND sessions.session_id = going.session_id
         AND sessions.active <= going.active
 )
 UPDATE busway.sessions SET
@@ -226,7 +237,7 @@ UPDATE busway.sessions SET
         ORDER BY key LIMIT 1
     ), 0)
 FROM going
-WHERE sessions.fragment = going.fragment AND sessions.session_id = going.session_id
+WHERE sessions.fragment = ANY(ARRAY[going.fragment]) AND sessions.session_id = going.session_id
     AND sessions.active > going.active
 
 -- session_entries_delete --
@@ -241,7 +252,7 @@ ON CONFLICT (fragment, session_id) DO UPDATE SET set_at = excluded.set_at, state
 -- session_states_clear --
 -- Forgets states of sessions.
 DELETE FROM busway.session_states USING unnest($1::bigint [], $2::bytea []) AS given (fragment, session_id)
-WHERE session_states.fragment = given.fragment AND session_states.session_id = given.session_id
+WHERE session_states.fragment = ANY(ARRAY[given.fragment]) AND session_states.session_id = given.session_id
 
 -- expiry_entries_put --
 -- Remembers rows that expire out of order.
@@ -260,7 +271,8 @@ ON CONFLICT (fragment, message_id) DO UPDATE SET accepted_at = excluded.accepted
 -- duplicate_ids_forget --
 -- From now on ids accepted earlier are unknown; the rows go in slices.
 UPDATE busway.fragments SET ids_since = greatest(ids_since, given.before)
-FROM unnest($1::bigint [], $2::bigint []) AS given (key, before) WHERE fragments.key = given.key
+FROM unnest($1::bigint [], $2::bigint []) AS given (key, before)
+WHERE fragments.key = ANY(ARRAY[given.key])
 
 -- duplicate_ids_purge --
 -- Removes a slice of forgotten ids.
@@ -272,10 +284,11 @@ DELETE FROM busway.duplicate_ids WHERE ctid = ANY(ARRAY(
 -- chunks_delete --
 -- Removes the chunks that begin with numbers. Chunks do not overlap: it is the first that ends there or later.
 DELETE FROM busway.log_chunks USING unnest($1::bigint [], $2::bigint []) AS given (log, first_number)
-WHERE log_chunks.log = given.log AND log_chunks.first_number = given.first_number AND log_chunks.last_number = (
-    SELECT ending.last_number FROM busway.log_chunks AS ending
-    WHERE ending.log = given.log AND ending.last_number >= given.first_number ORDER BY ending.last_number LIMIT 1
-)
+WHERE log_chunks.log = ANY(ARRAY[given.log]) AND log_chunks.first_number = given.first_number
+    AND log_chunks.last_number = (
+        SELECT ending.last_number FROM busway.log_chunks AS ending
+        WHERE ending.log = given.log AND ending.last_number >= given.first_number ORDER BY ending.last_number LIMIT 1
+    )
 
 -- chunks_put --
 -- Appends chunks of events.
@@ -295,13 +308,13 @@ SET epoch = excluded.epoch, last_sequence = excluded.last_sequence, used_at = ex
 -- producers_purge --
 -- Forgets producers of logs that were used no more.
 DELETE FROM busway.log_producers USING unnest($1::bigint [], $2::bigint []) AS given (log, before)
-WHERE log_producers.log = given.log AND log_producers.used_at < given.before
+WHERE log_producers.log = ANY(ARRAY[given.log]) AND log_producers.used_at < given.before
 
 -- counters_write --
 -- Counts, sizes and high-water marks of fragments that there are, in place of their last version.
 WITH past AS (
     DELETE FROM busway.counters USING unnest($1::bigint [], $2::bigint []) AS given (fragment, version)
-    WHERE counters.fragment = given.fragment AND counters.version = given.version
+    WHERE counters.fragment = ANY(ARRAY[given.fragment]) AND counters.version = given.version
 )
 INSERT INTO busway.counters
 SELECT
@@ -313,7 +326,7 @@ FROM unnest(
 ) AS given (
     fragment, version, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at, head
 )
-INNER JOIN busway.fragments ON fragments.key = given.fragment
+WHERE given.fragment = (SELECT key FROM busway.fragments WHERE fragments.key = given.fragment)
 
 -- fragments_create --
 -- New fragments.
@@ -378,7 +391,8 @@ ON CONFLICT DO NOTHING
 DELETE FROM busway.transfer_marks
 USING unnest($1::integer [], $2::text [], $3::bigint [], $4::bigint [])
 AS given (store, source_store, source_fragment, source_number)
-WHERE transfer_marks.store = given.store AND transfer_marks.source_store = given.source_store
+WHERE transfer_marks.store = ANY(ARRAY[given.store])
+    AND transfer_marks.source_store = given.source_store
     AND transfer_marks.source_fragment = given.source_fragment
     AND transfer_marks.source_number = given.source_number
 
@@ -401,7 +415,7 @@ fewer AS (
 ),
 counted AS (
     UPDATE busway.payload_references SET copies = payload_references.copies - fewer.copies
-    FROM fewer WHERE payload_references.payload = fewer.payload
+    FROM fewer WHERE payload_references.payload = ANY(ARRAY[fewer.payload])
 )
 SELECT count(*) FROM gone
 
@@ -435,7 +449,7 @@ SELECT key, enqueued_at, expires_at, checksum, more, bare FROM (
         count(*) OVER before AS rows_before
     FROM (
         SELECT * FROM busway.{place} WHERE key > $1 AND key <= $2 ORDER BY key LIMIT $3
-    ) AS found LEFT JOIN busway.payloads ON payloads.id = found.payload
+    ) AS found LEFT JOIN busway.payloads ON payloads.id = ANY(ARRAY[found.payload])
     WINDOW before AS (ORDER BY found.key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ) AS measured
 WHERE rows_before <= 1 OR bytes_before <= $4 ORDER BY key
@@ -449,10 +463,10 @@ SELECT key, enqueued_at, expires_at, checksum, more, bare FROM (
         count(*) OVER before AS rows_before
     FROM (
         SELECT messages.* FROM busway.session_messages INNER JOIN busway.messages
-            ON messages.key = session_messages.key
+            ON messages.key = ANY(ARRAY[session_messages.key])
         WHERE session_messages.session_id = $5 AND session_messages.key > $1 AND session_messages.key <= $2
         ORDER BY session_messages.key LIMIT $3
-    ) AS found LEFT JOIN busway.payloads ON payloads.id = found.payload
+    ) AS found LEFT JOIN busway.payloads ON payloads.id = ANY(ARRAY[found.payload])
     WINDOW before AS (ORDER BY found.key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ) AS measured
 WHERE rows_before <= 1 OR bytes_before <= $4 ORDER BY key
@@ -466,7 +480,7 @@ SELECT key, enqueued_at, expires_at, checksum, more, bare FROM (
         count(*) OVER before AS rows_before
     FROM (
         SELECT * FROM busway.{place} WHERE key = ANY($1)
-    ) AS found LEFT JOIN busway.payloads ON payloads.id = found.payload
+    ) AS found LEFT JOIN busway.payloads ON payloads.id = ANY(ARRAY[found.payload])
     WINDOW before AS (ORDER BY found.key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ) AS measured
 WHERE rows_before <= 1 OR bytes_before <= $2 ORDER BY key
@@ -474,7 +488,7 @@ WHERE rows_before <= 1 OR bytes_before <= $2 ORDER BY key
 -- read_sizes --
 -- About how many bytes rows have in memory, without reading their bodies.
 SELECT found.key, coalesce(octet_length(more), 0) + coalesce(octet_length(found.bare), octet_length(payloads.bare), 0)
-FROM busway.{place} AS found LEFT JOIN busway.payloads ON payloads.id = found.payload
+FROM busway.{place} AS found LEFT JOIN busway.payloads ON payloads.id = ANY(ARRAY[found.payload])
 WHERE found.key = ANY($1)
 
 -- peek --
@@ -494,7 +508,7 @@ SELECT key, enqueued_at, expires_at, checksum, more, bare, place FROM (
         (SELECT key, enqueued_at, expires_at, checksum, more, payload, bare, 2 AS place
         FROM busway.scheduled WHERE key > $1 AND key <= $2 ORDER BY key LIMIT $3)
         ORDER BY key LIMIT $3
-    ) AS found LEFT JOIN busway.payloads ON payloads.id = found.payload
+    ) AS found LEFT JOIN busway.payloads ON payloads.id = ANY(ARRAY[found.payload])
     WINDOW before AS (ORDER BY found.key, place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ) AS measured
 WHERE rows_before <= 1 OR bytes_before <= $4 ORDER BY key, place
@@ -508,7 +522,7 @@ SELECT key, enqueued_at, expires_at, checksum, more, bare, place FROM (
         count(*) OVER before AS rows_before
     FROM (
         (SELECT messages.*, 0 AS place FROM busway.session_messages INNER JOIN busway.messages
-            ON messages.key = session_messages.key
+            ON messages.key = ANY(ARRAY[session_messages.key])
         WHERE session_messages.session_id = $5 AND session_messages.key > $1 AND session_messages.key <= $2
         ORDER BY session_messages.key LIMIT $3)
         UNION ALL
@@ -518,7 +532,7 @@ SELECT key, enqueued_at, expires_at, checksum, more, bare, place FROM (
         (SELECT key, enqueued_at, expires_at, checksum, more, payload, bare, 2 AS place
         FROM busway.scheduled WHERE session_id = $5 AND key > $1 AND key <= $2 ORDER BY key LIMIT $3)
         ORDER BY key LIMIT $3
-    ) AS found LEFT JOIN busway.payloads ON payloads.id = found.payload
+    ) AS found LEFT JOIN busway.payloads ON payloads.id = ANY(ARRAY[found.payload])
     WINDOW before AS (ORDER BY found.key, place ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ) AS measured
 WHERE rows_before <= 1 OR bytes_before <= $4 ORDER BY key, place
@@ -640,20 +654,20 @@ SELECT
         ORDER BY chunk.last_number LIMIT 1
     )),
     scheduled, bytes, expiry_high, accessed_at
-FROM busway.fragments INNER JOIN busway.counters ON counters.fragment = fragments.key
+FROM busway.fragments INNER JOIN busway.counters ON counters.fragment = ANY(ARRAY[fragments.key])
 WHERE store = $1 ORDER BY key
 
 -- read_some_fragments --
 -- Some of them.
 SELECT key, owner, fragment_index, last_counter, active, deferred, scheduled, bytes, expiry_high, accessed_at
-FROM busway.fragments INNER JOIN busway.counters ON counters.fragment = fragments.key
+FROM busway.fragments INNER JOIN busway.counters ON counters.fragment = ANY(ARRAY[fragments.key])
 WHERE store = $1 AND key = ANY($2) ORDER BY key
 
 -- read_fragment_marks --
 -- Of each fragment of a store: what its numbers have in the upper bits, where its active rows begin, the highest number
 -- ever given out, and the version of these.
 SELECT key, fragment_index, head, last_counter, version
-FROM busway.fragments INNER JOIN busway.counters ON counters.fragment = fragments.key
+FROM busway.fragments INNER JOIN busway.counters ON counters.fragment = ANY(ARRAY[fragments.key])
 WHERE store = $1
 
 -- read_dropped --

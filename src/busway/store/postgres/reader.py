@@ -32,6 +32,7 @@ from busway.store.log_rows import chunk_data, damaged_head, is_of
 from busway.store.postgres.server_checks import Connection, connect
 from busway.store.postgres.sqlstates import Meaning, meaning_of
 from busway.store.postgres.url import PostgresUrl
+from busway.store.postgres.writing_connection import PLANS_S
 from busway.store.reads import DamagedState, FirstNumbers, RawSession
 from busway.store.rows import NUMBER_MASK, RawPage, fragment_row, key_bounds, unsealed
 from busway.store.statements import statements_of
@@ -59,7 +60,7 @@ class ReadingConnections:
     def __init__(self, url: PostgresUrl, clock: Clock) -> None:
         self._url = url
         self._clock = clock
-        self._idle: queue.SimpleQueue[psycopg.RawCursor[Any] | None] = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[_Session | None] = queue.SimpleQueue()
         self._open: list[Connection] = []
         self.threads: ThreadPoolExecutor | None = None
         self.errors: tuple[type[Exception], ...] = (psycopg.Error,)
@@ -81,30 +82,31 @@ class ReadingConnections:
 
     def run(self, work: Callable[[psycopg.RawCursor[Any]], T]) -> T:
         """In a reader thread: there are as many connections as threads."""
-        cursor = self._idle.get_nowait()
+        session = self._idle.get_nowait()
         ends_s = self._clock.monotonic() + PATIENCE_S
         try:
             while True:
                 try:
-                    if cursor is None:
-                        cursor = self._connect()
-                    return work(cursor)
+                    if session is None:
+                        session = _Session(self._connect(), self._clock)
+                    session.plan_again()
+                    return work(session.cursor)
                 except (psycopg.Error, StoreError) as error:
-                    if cursor is not None and not cursor.connection.closed and not _may_work_later(error):
+                    if session is not None and not session.is_closed and not _may_work_later(error):
                         raise
-                    if cursor is not None:
-                        self._forget(cursor.connection)
-                        cursor = None
+                    if session is not None:
+                        self._forget(session.cursor.connection)
+                        session = None
                     if self._clock.monotonic() + _PAUSE_S >= ends_s:
                         raise
                     time.sleep(_PAUSE_S)
         finally:
-            self._idle.put(cursor)
+            self._idle.put(session)
 
     def _connect(self) -> psycopg.RawCursor[Any]:
         connection = connect(self._url)
         connection.prepare_threshold = 0
-        connection.execute("SET jit = off")
+        connection.execute(_SESSION)
         connection.adapters.register_dumper(int, Int8BinaryDumper)
         self._open.append(connection)
         return psycopg.RawCursor(connection)
@@ -114,6 +116,27 @@ class ReadingConnections:
             connection.close()
         with contextlib.suppress(ValueError):
             self._open.remove(connection)
+
+
+class _Session:
+    """One connection, and how old its plans are."""
+
+    __slots__ = ("_clock", "_planned_s", "cursor")
+
+    def __init__(self, cursor: psycopg.RawCursor[Any], clock: Clock) -> None:
+        self.cursor = cursor
+        self._clock = clock
+        self._planned_s = clock.monotonic()
+
+    @property
+    def is_closed(self) -> bool:
+        return self.cursor.connection.closed
+
+    def plan_again(self) -> None:
+        """When that was long ago."""
+        if self._clock.monotonic() >= self._planned_s + PLANS_S:
+            self.cursor.execute(_PLAN_AGAIN, prepare=False)
+            self._planned_s = self._clock.monotonic()
 
 
 def _may_work_later(error: Exception) -> bool:
@@ -357,6 +380,8 @@ def _within(value: int) -> int:
     return min(max(value, -_FAR), _FAR)
 
 
+_SESSION: Final = query("session_plans")
+_PLAN_AGAIN: Final = query("plan_again")
 _READ_MESSAGES: Final = by_place("read_messages")
 _READ_SESSION_MESSAGES: Final = query("read_session_messages")
 _READ_BY_KEY: Final = by_place("read_by_key")

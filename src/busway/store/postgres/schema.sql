@@ -64,7 +64,7 @@ BEGIN
         FOR SHARE OF stores;
     GET DIAGNOSTICS owned = row_count;
     DELETE FROM busway.commits USING unnest(given_stores, given_numbers) AS given (store, number)
-    WHERE commits.store = given.store AND commits.number = given.number - 1;
+    WHERE commits.store = ANY(ARRAY[given.store]) AND commits.number = given.number - 1;
     GET DIAGNOSTICS followed = row_count;
     IF owned <> cardinality(given_stores) OR followed <> cardinality(given_stores) THEN
         RAISE EXCEPTION 'another owner has one of these stores' USING ERRCODE = 'BW001';

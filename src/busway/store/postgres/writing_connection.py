@@ -29,9 +29,13 @@ query = statements_of(__package__).query
 Statement = tuple[str, Sequence[bytes | None]]
 
 _BINARY: Final = [1] * 16
+BEGIN: Final = query("begin")
 COMMIT: Final = query("commit")
 _ROLL_BACK: Final = query("roll_back")
-_SESSION: Final = query("session_of_a_commit")
+_SESSION: Final = query("session_plans")
+_PLAN_AGAIN: Final[Statement] = (query("plan_again"), ())
+#: Plans are made anew so often: it costs a millisecond.
+PLANS_S: Final = 2.0
 
 
 class StatementRefused(Exception):
@@ -66,6 +70,7 @@ class WritingConnection:
         self._prepared: dict[str, bytes] = {}
         self._names = 0
         self._warning: str | None = None
+        self._planned_s = clock.monotonic()
 
     @property
     def is_lost(self) -> bool:
@@ -76,6 +81,9 @@ class WritingConnection:
         with contextlib.suppress(psycopg.Error):
             self._connection.close()
 
+    def _plans_are_old(self) -> bool:
+        return self._clock.monotonic() >= self._planned_s + PLANS_S
+
     def _noticed(self, notice: pq.abc.PGresult) -> None:
         severity = notice.error_field(pq.DiagnosticField.SEVERITY_NONLOCALIZED)
         if severity == b"WARNING":
@@ -84,6 +92,9 @@ class WritingConnection:
 
     def run(self, statements: Sequence[Statement], ends_s: float) -> list[pq.abc.PGresult]:
         """The results, in order. Waits until that time of `Clock.monotonic`."""
+        if self._plans_are_old() and statements[0][0] == BEGIN:
+            self._planned_s = self._clock.monotonic()
+            return self.run([_PLAN_AGAIN, *statements], ends_s)[1:]
         self._warning = None
         try:
             results, failure = self._exchange(statements, ends_s)

@@ -1,0 +1,151 @@
+"""PostgreSQL finds rows by their keys, whatever it believes of its tables.
+
+A statement is planned once for as long as a session lives, often while its tables are empty. A plan that walks over
+a whole table is the best one then, and the death of the server when a million messages, or a million dead versions
+under an old snapshot, have come since. So every statement is planned here where it is worst: on tables that vacuum
+has seen empty.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+from busway.store.statements import PLACE_TABLES, statements_of
+from tests.harness.postgres_server import PostgresServer
+
+QUERIES = statements_of("busway.store.postgres")
+#: Tables with a row for each message, session, id, chunk or commit that there is or was.
+GROWING = {
+    *PLACE_TABLES,
+    "payloads",
+    "payload_references",
+    "session_messages",
+    "sessions",
+    "session_states",
+    "expiry_entries",
+    "duplicate_ids",
+    "transfer_marks",
+    "log_chunks",
+    "log_producers",
+    "fragments",
+    "counters",
+    "commits",
+}
+#: An index of nothing but what is looked for.
+PARTIAL = {"payloads_over"}
+SESSION = "session_plans"
+#: Statements that look at everything once, when a store is opened or copied.
+WHOLE = {"read_sharing", "read_last_payload", "read_fragments"}
+#: Bodies of functions, as statements of their own.
+IN_FUNCTIONS = re.compile(r"^    (?:PERFORM|DELETE|UPDATE|INSERT|SELECT)\b.*?;$", re.MULTILINE | re.DOTALL)
+
+
+def _statements() -> Iterator[tuple[str, str]]:
+    for name, text in QUERIES.texts.items():
+        if name in WHOLE or not re.match(r"(SELECT|WITH|INSERT|UPDATE|DELETE)\b", text) or name == SESSION:
+            continue
+        if "{source}" in text:
+            for source in PLACE_TABLES:
+                yield f"{name} {source}", QUERIES.query(name, source=source, target="scheduled")
+        elif "{place}" in text:
+            for place in _places(name):
+                yield f"{name} {place}", QUERIES.query(name, place=place)
+        else:
+            yield name, text
+
+
+def _places(name: str) -> tuple[str, ...]:
+    if name in {"put_aside", "renumber_aside"}:
+        return PLACE_TABLES[1:]
+    if name == "sweep_by_key":
+        return (*PLACE_TABLES, "expiry_entries", "session_messages")
+    if name == "sweep_by_fragment":
+        return ("sessions", "session_states", "duplicate_ids")
+    return ("log_chunks", "log_producers") if name == "sweep_by_log" else PLACE_TABLES
+
+
+STATEMENTS = dict(_statements())
+
+
+@pytest.fixture(scope="module")
+def empty(postgres: PostgresServer, made_database: str) -> Iterator[psycopg.Connection[Any]]:
+    """A session as those that commit have, where vacuum has seen that nothing is in the tables."""
+    url = postgres.database(f"TEMPLATE {made_database}")
+    with psycopg.connect(url, autocommit=True, prepare_threshold=None) as connection:
+        connection.execute("VACUUM ANALYZE")
+        connection.execute(QUERIES.query(SESSION).encode())
+        yield connection
+    postgres.drop(url)
+
+
+def _plan(connection: psycopg.Connection[Any], text: str) -> Any:
+    """The one that is made without knowing the values."""
+    count = max((int(number) for number in re.findall(r"\$(\d+)", text)), default=0)
+    text = re.sub(r"LIMIT \$3 \+ \$4", "LIMIT $3::bigint + $4::bigint", text)  # the client says their types
+    connection.execute(f"PREPARE asked AS {text}".encode())
+    values = f"({', '.join(['NULL'] * count)})" if count else ""
+    row = connection.execute(f"EXPLAIN (FORMAT JSON) EXECUTE asked{values}".encode()).fetchone()
+    connection.execute("DEALLOCATE asked")
+    assert row is not None
+    return row[0][0]["Plan"]
+
+
+def _nodes(plan: Any) -> Iterator[Any]:
+    yield plan
+    for child in plan.get("Plans", []):
+        yield from _nodes(child)
+
+
+def walks(plan: Any) -> list[str]:
+    """What in it goes through a whole table."""
+    found = []
+    for node in _nodes(plan):
+        kind, table = node["Node Type"], node.get("Relation Name")
+        if table not in GROWING or kind in {"ModifyTable", "Tid Scan", "Bitmap Heap Scan"}:
+            continue
+        if "Index" in kind and (node.get("Index Cond") or node.get("Index Name") in PARTIAL):
+            continue
+        found.append(f"{kind} of {table} by {node.get('Index Name')}, {node.get('Filter')}")
+    found += [
+        f"all of {node['Index Name']}"
+        for node in _nodes(plan)
+        if node["Node Type"] == "Bitmap Index Scan" and not node.get("Index Cond")
+    ]
+    return found
+
+
+@pytest.mark.parametrize("name", STATEMENTS)
+def test_no_statement_walks_over_a_table(name: str, empty: psycopg.Connection[Any]) -> None:
+    """House style: rows are found by their keys, one look-up each."""
+    assert walks(_plan(empty, STATEMENTS[name])) == []
+
+
+def test_neither_does_the_fence(empty: psycopg.Connection[Any]) -> None:
+    """House style: as it is in the database, its arguments as values."""
+    row = empty.execute("SELECT prosrc FROM pg_proc WHERE proname = 'fence'").fetchone()
+    assert row is not None
+    statements = IN_FUNCTIONS.findall(row[0])
+    assert len(statements) == 3
+    kinds = {
+        "given_stores": "int[]",
+        "given_epochs": "bigint[]",
+        "given_numbers": "bigint[]",
+        "given_batches": "bytea[]",
+    }
+    for text in statements:
+        text = re.sub(r"^ *PERFORM", "SELECT", text).rstrip(";")
+        used = [argument for argument in kinds if argument in text]
+        for at, argument in enumerate(used, 1):
+            text = text.replace(argument, f"${at}::{kinds[argument]}")
+        assert walks(_plan(empty, text)) == []
+
+
+def test_a_plan_that_walks_is_seen(empty: psycopg.Connection[Any]) -> None:
+    """House style: the checks above can fail."""
+    text = "SELECT * FROM busway.messages WHERE enqueued_at = $1::bigint"
+    assert walks(_plan(empty, text))
