@@ -24,7 +24,7 @@ from busway.store.postgres.url import PostgresUrl
 from busway.store.statements import statements_of
 
 #: Of the tables that this version reads and writes.
-FORMAT: Final = 2
+FORMAT: Final = 3
 #: The oldest version that may use these tables: earlier ones would take stores whoever has them.
 READABLE_FROM: Final = 2
 VERSION_MIN: Final = 140_000
