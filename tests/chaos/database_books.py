@@ -50,13 +50,13 @@ CHECKS: Final = {
         SELECT key FROM busway.session_messages
         WHERE NOT EXISTS (SELECT FROM busway.messages WHERE messages.key = session_messages.key)
     """,
-    "sessions count their rows, and know the first": """
+    "sessions know their first row": """
         SELECT sessions.*, found.* FROM (
-            SELECT key >> 40 AS fragment, session_id, count(*) AS active, min(key) AS first_key
+            SELECT key >> 40 AS fragment, session_id, min(key) AS first_key
             FROM busway.session_messages GROUP BY 1, 2
         ) AS found FULL JOIN busway.sessions
         ON sessions.fragment = found.fragment AND sessions.session_id = found.session_id
-        WHERE (sessions.active, sessions.first_key) IS DISTINCT FROM (found.active, found.first_key)
+        WHERE sessions.first_key IS DISTINCT FROM found.first_key
     """,
     "expiry entries belong to rows": """
         SELECT key FROM busway.expiry_entries

@@ -98,6 +98,8 @@ def test_a_database_of_an_earlier_format_opens_with_its_messages(postgres_url: s
         assert (page.damaged, aside.damaged) == ([], [])
         assert [(row.owner, row.counters.active) for row in await store.fragments()] == [("orders", 2)]
         assert await store.catalogue() == (3, {"queue/orders": "{}"})
+        sessions = await store.next_sessions(fragment, 0, 10)
+        assert sessions == ([("a", 2)] if dump.stem == "0002" else [])
         for each in stores:
             await each.close()
 

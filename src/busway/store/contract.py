@@ -482,6 +482,7 @@ class SessionRow:
     """A session as the store knows it: rows exist while it has active messages or a state (X-16)."""
 
     __slots__ = ("active", "first_number", "session_id", "state", "state_set_at_ms")
+    #: `active`: how many there are at least; 0 when there are none.
 
     def __init__(
         self,

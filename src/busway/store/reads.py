@@ -354,11 +354,15 @@ class CorrectedReads(Generic[R]):
         first = self._number_bases.get(fragment, 0) + left[0] if left else 0
         return SessionRow(session_id, active, first, state, 0 if state is None else set_at_ms)
 
+    def _before_head(self, fragment: FragmentKey) -> int:  # noqa: ARG002 - for those who know
+        """No active row has this number or a lower one."""
+        return 0
+
     async def next_sessions(
         self, fragment: FragmentKey, after_first_number: int, limit: int
     ) -> list[tuple[str, int]]:
         base = self._number_bases.get(fragment, 0)
-        after = max(after_first_number - base, 0)
+        after = max(after_first_number - base, self._before_head(fragment))
         rows_max = min(limit, _LIMIT_MAX)
         numbers_max = _NUMBERS_FIRST
         with ReadSpan(self._spans) as span:

@@ -23,7 +23,7 @@ _PLANTED = {
     "no row is above the last number or below the head": "UPDATE busway.counters SET head = 2",
     "every row belongs to a fragment": "UPDATE busway.scheduled SET key = key + (77::bigint << 40)",
     "the session index names active rows": "DELETE FROM busway.messages",
-    "sessions count their rows, and know the first": "UPDATE busway.sessions SET active = active + 1",
+    "sessions know their first row": "UPDATE busway.sessions SET first_key = first_key + 1",
     "expiry entries belong to rows": "INSERT INTO busway.expiry_entries VALUES (12345, 0, 1)",
 }
 

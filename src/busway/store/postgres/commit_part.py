@@ -29,6 +29,7 @@ from busway.store.contract import (
 )
 from busway.store.log_rows import chunk_row
 from busway.store.postgres.batch_arrays import Rows
+from busway.store.postgres.known_sessions import KnownSessions, Session
 from busway.store.rows import (
     counter_values,
     deleted_keys,
@@ -70,11 +71,12 @@ FIRST: Final = {
     "deferred": Rows(query("put_aside", place=PLACE_TABLES[PLACE_DEFERRED]), "bibbbdbdbd"),
     "scheduled": Rows(query("put_aside", place=PLACE_TABLES[PLACE_SCHEDULED]), "bibbbdbdbd"),
     "session_entries": Rows(query("session_entries_put"), "bd"),
-    "sessions_counted": Rows(query("sessions_count"), "bd"),
+    "sessions_begun": Rows(query("sessions_begin"), "bdi"),
     "expiry_entries": Rows(query("expiry_entries_put"), "bib"),
 }
+SESSIONS_GO_ON: Final = "sessions_go_on"
 LAST: Final = {
-    "sessions_discounted": Rows(query("sessions_discount"), "b"),
+    SESSIONS_GO_ON: Rows(query("sessions_go_on"), "b"),
     "session_entries_deleted": Rows(query("session_entries_delete"), "b"),
     "expiry_entries_deleted": Rows(query("expiry_entries_delete"), "b"),
     **{f"deleted_{place}": _DELETE[place] for place in range(3)},
@@ -107,6 +109,7 @@ class CommitPart:
         "has_shared",
         "is_stored",
         "moves",
+        "moves_into_sessions",
         "number",
         "outcome",
         "purged",
@@ -114,6 +117,7 @@ class CommitPart:
         "reserved",
         "returns",
         "rows",
+        "sessions_ended",
         "shadow",
         "store",
         "sweep_rows",
@@ -142,6 +146,9 @@ class CommitPart:
         #: Another block of keys is wanted; its beginning.
         self.wants_keys = False
         self.reserved: int | None = None
+        #: Some of its moves end in a session; sessions of this database that had no row left, by its commit.
+        self.moves_into_sessions = False
+        self.sessions_ended: list[Session] = []
         #: Rows that had come back below others when it was closed, with its own.
         self.returns = 0
         #: It was found stored after its answer was lost.
@@ -160,6 +167,7 @@ class PartMaker:
         #: Fragments that may have rows with a shared payload, rows in the session index, own expiry entries.
         self.sharing: set[int] = set()
         self.with_sessions: set[int] = set()
+        self.sessions = KnownSessions()
         self.with_expiry: set[int] = set()
         self.number_bases: dict[int, int] = {}
         self.dropped: set[int] = set()
@@ -209,6 +217,10 @@ class PartMaker:
     def committed(self, part: CommitPart) -> None:
         """It is durable: what it swept and purged is gone for good."""
         self.returns_stored = part.returns
+        if part.is_stored or part.moves_into_sessions:
+            self.sessions.forget()  # nobody has seen which have ended, or whether they began again behind that
+        else:
+            self.sessions.ended(part.sessions_ended)
         self.dropped.difference_update(part.swept)
         for fragment in part.swept:
             self.number_bases.pop(fragment, None)
@@ -234,8 +246,9 @@ class PartMaker:
     def _put(self, part: CommitPart, batch: CommitBatch) -> None:
         payload_of = self._share(part, batch) if batch.puts_copies else None
         rows = message_rows(batch.puts, payload_of)
+        returning: set[int] = set()
         if rows.active:
-            self._arrive([row[0] for row in rows.active])
+            returning = self._arrive([row[0] for row in rows.active])
             if payload_of is None:
                 part.rows["active"] = [(*row[:5], None, row[5]) for row in rows.active]
             else:
@@ -249,7 +262,10 @@ class PartMaker:
         if batch.session_entries:
             entries = [(key, name.encode()) for key, name in session_rows(batch.session_entries)]
             self.with_sessions.update([key >> COUNTER_BITS for key, _ in entries])
-            part.rows["session_entries"] = part.rows["sessions_counted"] = entries
+            part.rows["session_entries"] = entries
+            begun = self.sessions.begun(entries, returning)
+            if begun:
+                part.rows["sessions_begun"] = begun
         if batch.expiry_entries:
             expiring = {row_key(fragment, number): at_ms for fragment, at_ms, number in batch.expiry_entries}
             self.with_expiry.update([fragment for fragment, _, _ in batch.expiry_entries])
@@ -284,7 +300,9 @@ class PartMaker:
             )
         arriving = [move for move in batch.moves if move.to_place == PLACE_ACTIVE]
         self._arrive([row_key(move.to_fragment, move.to_number) for move in arriving])
-        self.with_sessions.update([move.to_fragment for move in arriving if move.session_id is not None])
+        in_sessions = [move.to_fragment for move in arriving if move.session_id is not None]
+        self.with_sessions.update(in_sessions)
+        part.moves_into_sessions = bool(in_sessions)
         self.with_expiry.update([move.to_fragment for move in batch.moves if move.with_expiry_entry])
         for move in batch.moves:
             if move.from_place == PLACE_ACTIVE:
@@ -303,7 +321,7 @@ class PartMaker:
                 continue
             sessions, expiring = self.entries_of(keys, place)
             if sessions:
-                part.rows["sessions_discounted"] = part.rows["session_entries_deleted"] = _alone(sessions)
+                part.rows[SESSIONS_GO_ON] = part.rows["session_entries_deleted"] = _alone(sessions)
             if expiring:
                 part.add("expiry_entries_deleted", _alone(expiring))
             if self.sharing:
@@ -330,23 +348,26 @@ class PartMaker:
             head += 1
         self.heads[fragment] = head
 
-    def _arrive(self, keys: list[int]) -> None:
-        """Active rows come: usually behind all others."""
+    def _arrive(self, keys: list[int]) -> set[int]:
+        """Active rows come: usually behind all others. Those that do not."""
+        returning: set[int] = set()
         if not keys:
-            return
+            return returning
         low, high = min(keys), max(keys)
         fragment = low >> COUNTER_BITS
         if fragment == high >> COUNTER_BITS and low & COUNTER_MASK > self._highest.get(fragment, 0):
             self._highest[fragment] = high & COUNTER_MASK
-            return
+            return returning
         for key in keys:
             fragment, number = key >> COUNTER_BITS, key & COUNTER_MASK
             if number > self._highest.get(fragment, 0):
                 self._highest[fragment] = number
                 continue
             self.returns += 1
+            returning.add(key)
             if number < self.heads.get(fragment, 1):
                 self.heads[fragment] = number
+        return returning
 
     def begin_heads(self, heads: dict[int, int], highest: dict[int, int]) -> None:
         """As they were stored, and the highest numbers ever given out."""

@@ -60,6 +60,7 @@ _STORE_HOLDER: Final = query("store_holder")
 _PURGE: Final = query("duplicate_ids_purge")
 _PAYLOADS_DROP: Final[Statement] = (query("payloads_drop"), ())
 _KEYS_RESERVE: Final = query("keys_reserve")
+_SESSIONS_GO_ON: Final = query("sessions_go_on")
 _SWEEP_DONE: Final = query("sweep_done")
 _SHARING_FORGET: Final = query("sharing_fragment_forget")
 _SWEEP_BY_KEY: Final = tuple(
@@ -275,7 +276,9 @@ class Committer:
         if any(part.has_shared or part.sweep_rows for part in parts):
             statements.append(_PAYLOADS_DROP)
         statements.append(_COMMIT)
-        upkeep.note(connection.run(statements, ends_s))
+        results = connection.run(statements, ends_s)
+        upkeep.note(results)
+        _note_ended(parts, statements, results)
 
     def _fence(self, parts: list[CommitPart]) -> Statement:
         return _FENCE, (
@@ -296,6 +299,18 @@ def _statements(kinds: dict[str, Rows], parts: list[CommitPart]) -> list[Stateme
         if rows_of_each:
             found.append(kind.statement(rows_of_each))
     return found
+
+
+def _note_ended(parts: list[CommitPart], statements: list[Statement], results: list[pq.abc.PGresult]) -> None:
+    """Sessions that had no row left."""
+    ended = [
+        (_number(result, at, 0), result.get_value(at, 1) or b"")
+        for (text, _), result in zip(statements, results, strict=True)
+        if text == _SESSIONS_GO_ON
+        for at in range(result.ntuples)
+    ]
+    for part in parts:
+        part.sessions_ended = ended
 
 
 def _sweep(connection: WritingConnection, part: CommitPart, ends_s: float) -> list[Statement]:

@@ -205,40 +205,70 @@ INSERT INTO busway.sharing_fragments SELECT * FROM unnest($1::bigint [], $2::int
 -- Enters active rows into the session index.
 INSERT INTO busway.session_messages SELECT * FROM unnest($1::bigint [], $2::bytea [])
 
--- sessions_count --
--- Their sessions have more.
+-- sessions_begin --
+-- Sessions have active rows from these keys on, unless they had earlier ones. The last column: there are surely none, so
+-- nobody looks among what is left of earlier ones.
+WITH coming AS (
+    SELECT key >> 40 AS fragment, session_id, min(key) AS first_key, bool_or(is_new = 1) AS is_new
+    FROM unnest($1::bigint [], $2::bytea [], $3::integer []) AS entry (key, session_id, is_new) GROUP BY 1, 2
+),
+found AS (
+    SELECT coming.*, CASE WHEN NOT is_new THEN (
+        SELECT there.first_key FROM busway.sessions AS there
+        WHERE there.fragment = coming.fragment AND there.session_id = coming.session_id
+        ORDER BY there.first_key DESC LIMIT 1
+    ) END AS past FROM coming
+),
+later AS (
+    DELETE FROM busway.sessions WHERE ctid = ANY(ARRAY(
+        SELECT (
+            SELECT ctid FROM busway.sessions AS there
+            WHERE there.fragment = found.fragment AND there.session_id = found.session_id
+                AND there.first_key = found.past
+        ) FROM found WHERE past > first_key
+    ))
+)
 INSERT INTO busway.sessions
-SELECT key >> 40, session_id, count(*), min(key) FROM unnest($1::bigint [], $2::bytea []) AS entry (key, session_id)
-GROUP BY 1, 2
-ON CONFLICT (fragment, session_id) DO UPDATE
-SET active = sessions.active + excluded.active, first_key = least(sessions.first_key, excluded.first_key)
+SELECT fragment, session_id, first_key FROM found WHERE past IS NULL OR past > first_key
 
--- sessions_discount --
--- Sessions have fewer, before rows are taken out of the session index. The first key that is left is not looked for
--- before the one that was: there lie dead rows only.
+-- sessions_go_on --
+-- Sessions whose first rows go, before these are taken out of the session index, begin later; those that have no row any
+-- more are returned. What is left is not looked for before the first that was: there lie dead rows only.
 WITH going AS (
-    SELECT key >> 40 AS fragment, session_id, count(*) AS active FROM (
+    SELECT key >> 40 AS fragment, session_id, min(key) AS first_key FROM (
         SELECT key, (SELECT session_id FROM busway.session_messages WHERE session_messages.key = asked.key) AS session_id
         FROM unnest($1::bigint []) AS asked (key)
     ) AS entry
     WHERE session_id IS NOT NULL GROUP BY 1, 2
 ),
-over AS (
-    DELETE FROM busway.sessions USING going
-    WHERE sessions.fragment = ANY(ARRAY[going.fragment]) AND sessions.session_id = going.session_id
-        AND sessions.active <= going.active
+found AS (
+    SELECT going.*, (
+        SELECT there.first_key FROM busway.sessions AS there
+        WHERE there.fragment = going.fragment AND there.session_id = going.session_id
+        ORDER BY there.first_key DESC LIMIT 1
+    ) AS past FROM going
+),
+moved AS (
+    SELECT fragment, session_id, past, (
+        SELECT kept.key FROM busway.session_messages AS kept
+        WHERE kept.session_id = found.session_id AND kept.key >= found.past
+            AND kept.key < (found.fragment + 1) << 40 AND NOT kept.key = ANY($1::bigint []) AND kept.key > 0
+        ORDER BY kept.key LIMIT 1
+    ) AS next FROM found WHERE past = first_key
+),
+begun AS (
+    DELETE FROM busway.sessions WHERE ctid = ANY(ARRAY(
+        SELECT (
+            SELECT ctid FROM busway.sessions AS there
+            WHERE there.fragment = moved.fragment AND there.session_id = moved.session_id
+                AND there.first_key = moved.past
+        ) FROM moved
+    ))
+),
+gone_on AS (
+    INSERT INTO busway.sessions SELECT fragment, session_id, next FROM moved WHERE next IS NOT NULL
 )
-UPDATE busway.sessions SET
-    active = sessions.active - going.active,
-    first_key = coalesce((
-        SELECT key FROM busway.session_messages AS kept
-        WHERE kept.session_id = sessions.session_id AND kept.key >= sessions.first_key
-            AND kept.key < (sessions.fragment + 1) << 40 AND NOT kept.key = ANY($1::bigint [])
-        ORDER BY key LIMIT 1
-    ), 0)
-FROM going
-WHERE sessions.fragment = ANY(ARRAY[going.fragment]) AND sessions.session_id = going.session_id
-    AND sessions.active > going.active
+SELECT fragment, session_id FROM moved WHERE next IS NULL
 
 -- session_entries_delete --
 -- Takes rows out of the session index.
@@ -277,7 +307,7 @@ WHERE fragments.key = ANY(ARRAY[given.key])
 -- duplicate_ids_purge --
 -- Removes a slice of forgotten ids.
 DELETE FROM busway.duplicate_ids WHERE ctid = ANY(ARRAY(
-    SELECT ctid FROM busway.duplicate_ids WHERE fragment = $1::bigint AND accepted_at < $2::bigint
+    SELECT ctid FROM busway.duplicate_ids WHERE fragment = $1::bigint AND accepted_at < $2::bigint AND fragment > 0
     ORDER BY accepted_at LIMIT $3::bigint
 ))
 
@@ -465,6 +495,7 @@ SELECT key, enqueued_at, expires_at, checksum, more, bare FROM (
         SELECT messages.* FROM busway.session_messages INNER JOIN busway.messages
             ON messages.key = ANY(ARRAY[session_messages.key])
         WHERE session_messages.session_id = $5 AND session_messages.key > $1 AND session_messages.key <= $2
+            AND session_messages.key > 0
         ORDER BY session_messages.key LIMIT $3
     ) AS found LEFT JOIN busway.payloads ON payloads.id = ANY(ARRAY[found.payload])
     WINDOW before AS (ORDER BY found.key ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
@@ -524,6 +555,7 @@ SELECT key, enqueued_at, expires_at, checksum, more, bare, place FROM (
         (SELECT messages.*, 0 AS place FROM busway.session_messages INNER JOIN busway.messages
             ON messages.key = ANY(ARRAY[session_messages.key])
         WHERE session_messages.session_id = $5 AND session_messages.key > $1 AND session_messages.key <= $2
+            AND session_messages.key > 0
         ORDER BY session_messages.key LIMIT $3)
         UNION ALL
         (SELECT key, enqueued_at, expires_at, checksum, more, payload, bare, 1 AS place
@@ -540,43 +572,50 @@ WHERE rows_before <= 1 OR bytes_before <= $4 ORDER BY key, place
 -- read_due --
 -- Scheduled rows by time, after a given one; fragments that wait for the sweep are left out.
 SELECT scheduled_at, key FROM busway.scheduled
-WHERE store = $1 AND (scheduled_at, key) > ($2, $3) AND scheduled_at <= $4
+WHERE store = $1 AND (scheduled_at, key) > ($2, $3) AND scheduled_at <= $4 AND key > 0
     AND NOT EXISTS (SELECT FROM busway.dropped_fragments WHERE dropped_fragments.key = scheduled.key >> 40)
 ORDER BY scheduled_at, key LIMIT $5
 
 -- read_expiry --
 -- Own expiry entries by time, after a given one; fragments that wait for the sweep are left out.
 SELECT expires_at, key FROM busway.expiry_entries
-WHERE store = $1 AND (expires_at, key) > ($2, $3) AND expires_at <= $4
+WHERE store = $1 AND (expires_at, key) > ($2, $3) AND expires_at <= $4 AND key > 0
     AND NOT EXISTS (SELECT FROM busway.dropped_fragments WHERE dropped_fragments.key = expiry_entries.key >> 40)
 ORDER BY expires_at, key LIMIT $5
 
 -- read_session --
--- Count and state of a session, when the state was set.
+-- A session's first active rows; its state, and when that was set. Its first row is the latest of what is there: the
+-- others are dead versions.
 SELECT
-    coalesce((SELECT active FROM busway.sessions WHERE fragment = $1 AND session_id = $2), 0),
-    (SELECT state FROM busway.session_states WHERE fragment = $1 AND session_id = $2),
-    coalesce((SELECT set_at FROM busway.session_states WHERE fragment = $1 AND session_id = $2), 0),
     ARRAY(
-        SELECT key FROM busway.session_messages WHERE session_id = $2 AND key >= greatest($3, (
+        SELECT key FROM busway.session_messages WHERE session_id = $2 AND key >= (
             SELECT first_key FROM busway.sessions WHERE fragment = $1 AND session_id = $2
-        )) AND key <= $4 ORDER BY key LIMIT $5
-    )
+            ORDER BY first_key DESC LIMIT 1
+        ) AND key <= $3 AND key > 0 ORDER BY key LIMIT $4
+    ),
+    (SELECT state FROM busway.session_states WHERE fragment = $1 AND session_id = $2),
+    coalesce((SELECT set_at FROM busway.session_states WHERE fragment = $1 AND session_id = $2), 0)
 
 -- read_session_keys --
 -- Keys of sessions' active rows, the first few of each.
 SELECT given.session_id, ARRAY(
     SELECT key FROM busway.session_messages WHERE session_messages.session_id = given.session_id AND key >= $2
-        AND key <= $3 ORDER BY key LIMIT $4
+        AND key <= $3 AND key > 0 ORDER BY key LIMIT $4
 ) FROM unnest($1::bytea []) AS given (session_id)
 
 -- read_session_firsts --
 -- Sessions with active rows, by their first key.
-SELECT session_id, first_key FROM busway.sessions WHERE first_key > $1 AND first_key <= $2 ORDER BY first_key LIMIT $3
+SELECT session_id, first_key FROM busway.sessions WHERE first_key > $1 AND first_key <= $2 AND first_key > 0
+ORDER BY first_key LIMIT $3
 
 -- read_sessions_of_firsts --
 -- The sessions whose first active row has one of these keys.
-SELECT session_id, first_key FROM busway.sessions WHERE first_key = ANY($1) ORDER BY first_key
+SELECT found.session_id, given.first_key
+FROM unnest($1::bigint []) AS given (first_key), LATERAL (
+    SELECT session_id FROM busway.sessions WHERE sessions.first_key = given.first_key AND sessions.first_key > 0
+    OFFSET 0
+) AS found
+ORDER BY given.first_key
 
 -- read_sessions --
 -- Ids of sessions that have active rows or a state, from one on, each with its first key and when its state was set.
@@ -584,6 +623,7 @@ SELECT
     session_id,
     coalesce((
         SELECT first_key FROM busway.sessions WHERE sessions.fragment = $1 AND sessions.session_id = found.session_id
+        ORDER BY first_key DESC LIMIT 1
     ), 0),
     (
         SELECT set_at FROM busway.session_states
@@ -606,9 +646,12 @@ WHERE fragment = $1 AND set_at > $5 AND session_id >= $2 ORDER BY session_id LIM
 
 -- read_duplicate_ids --
 -- When message ids were accepted that are still known.
-SELECT message_id, accepted_at FROM busway.duplicate_ids
-WHERE fragment = $1 AND message_id = ANY($2)
-    AND accepted_at >= greatest($3, coalesce((SELECT ids_since FROM busway.fragments WHERE key = $1), 0))
+SELECT given.message_id, known.accepted_at
+FROM unnest($2::bytea []) AS given (message_id), LATERAL (
+    SELECT accepted_at FROM busway.duplicate_ids WHERE fragment = $1 AND duplicate_ids.message_id = given.message_id
+    OFFSET 0
+) AS known
+WHERE known.accepted_at >= greatest($3, coalesce((SELECT ids_since FROM busway.fragments WHERE key = $1), 0))
 
 -- read_chunks --
 -- Chunks from a number on, until one does not fit into a number of bytes: the first may be of any size. Those behind the
@@ -633,7 +676,7 @@ WHERE log = $1 AND last_number >= $2 ORDER BY last_number LIMIT $3
 
 -- read_number_since --
 -- The first chunk with an event of a time or later.
-SELECT first_number FROM busway.log_chunks WHERE log = $1 AND last_at >= $2 ORDER BY last_at, first_number LIMIT 1
+SELECT first_number FROM busway.log_chunks WHERE log = $1 AND last_at >= $2 AND log > 0 ORDER BY last_at, first_number LIMIT 1
 
 -- read_producers --
 -- The producers of a log.

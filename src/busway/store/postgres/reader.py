@@ -198,15 +198,15 @@ class PostgresReader:
 
     # -- sessions
     def session(self, fragment: FragmentKey, session_id: str, numbers_max: int) -> RawSession:
-        low, high = key_bounds(fragment)
-        [row] = self._all(_READ_SESSION, fragment, session_id.encode(), low, high, numbers_max)
-        active, sealed_state, set_at_ms, keys = row
+        _, high = key_bounds(fragment)
+        [row] = self._all(_READ_SESSION, fragment, session_id.encode(), high, numbers_max)
+        keys, sealed_state, set_at_ms = row
         numbers = [key & NUMBER_MASK for key in keys]
         try:
             state = None if sealed_state is None else unsealed(sealed_state)
         except ValueError:
             raise DamagedState from None
-        return RawSession(active, FirstNumbers(numbers, len(numbers) < numbers_max), state, set_at_ms)
+        return RawSession(len(numbers), FirstNumbers(numbers, len(numbers) < numbers_max), state, set_at_ms)
 
     def session_firsts(
         self, fragment: FragmentKey, after: int, limit: int, removed: Sequence[int], numbers_max: int

@@ -52,6 +52,9 @@ class PostgresReads(CorrectedReads[PostgresReader]):
         self._maker = maker
         self.begin(maker.dropped, maker.sharing, maker.number_bases)
 
+    def _before_head(self, fragment: FragmentKey) -> int:
+        return self._maker.heads.get(fragment, 1) - 1
+
     async def _raw_messages(
         self,
         span: ReadSpan[PostgresReader],

@@ -30,10 +30,10 @@ _BIGINT: Final = Struct(">q")
 _READ_FRONTS: Final = tuple(Rows(text, "b") for text in by_place("read_fronts"))
 _DELETE: Final = tuple(Rows(text, "b") for text in by_place("delete_rows"))
 _CHANGE: Final = tuple(Rows(text, "bbd") for text in by_place("change"))
-_SESSIONS_DISCOUNT: Final = Rows(query("sessions_discount"), "b")
+_SESSIONS_GO_ON: Final = Rows(query("sessions_go_on"), "b")
 _SESSION_ENTRIES_DELETE: Final = Rows(query("session_entries_delete"), "b")
 _SESSION_ENTRIES_PUT: Final = Rows(query("session_entries_put"), "bd")
-_SESSIONS_COUNT: Final = Rows(query("sessions_count"), "bd")
+_SESSIONS_BEGIN: Final = Rows(query("sessions_begin"), "bdi")
 _EXPIRY_ENTRIES_DELETE: Final = Rows(query("expiry_entries_delete"), "b")
 _EXPIRY_ENTRIES_PUT: Final = Rows(query("expiry_entries_put"), "bib")
 _ACTIVE: Final = "bbbbbd"
@@ -117,7 +117,7 @@ class RowChanges:
         source, target = group[0][1].from_place, group[0][1].to_place
         keys = _alone([row_key(move.from_fragment, move.from_number) for _, move in group])
         if source == PLACE_ACTIVE:
-            self._add(_SESSIONS_DISCOUNT, keys)
+            self._add(_SESSIONS_GO_ON, keys)
             self._add(_SESSION_ENTRIES_DELETE, keys)
         self._add(_EXPIRY_ENTRIES_DELETE, keys)
         rows: list[Any] = []
@@ -144,7 +144,7 @@ class RowChanges:
         if source != target:
             self._add(_DELETE[source], keys)
         self._add(_SESSION_ENTRIES_PUT, in_sessions)
-        self._add(_SESSIONS_COUNT, in_sessions)
+        self._add(_SESSIONS_BEGIN, [(*entry, 0) for entry in in_sessions])
         self._add(_EXPIRY_ENTRIES_PUT, list(expiring.values()))
 
     def _play_changes(self) -> None:

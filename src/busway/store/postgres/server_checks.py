@@ -26,7 +26,7 @@ from busway.store.statements import statements_of
 #: Of the tables that this version reads and writes.
 FORMAT: Final = 3
 #: The oldest version that may use these tables: earlier ones would take stores whoever has them.
-READABLE_FROM: Final = 2
+READABLE_FROM: Final = 3
 VERSION_MIN: Final = 140_000
 _VERSION_WITH_TRANSACTION_TIMEOUT: Final = 170_000
 _SENTENCE_CHARACTERS_MAX: Final = 400

@@ -20,3 +20,44 @@ BEGIN
     INSERT INTO busway.commits SELECT * FROM unnest(given_stores, given_numbers, given_batches);
 END
 $$;
+
+CREATE TABLE busway.begun AS SELECT fragment, session_id, first_key FROM busway.sessions;
+
+DROP TABLE busway.sessions;
+
+CREATE TABLE busway.sessions (
+    fragment BIGINT NOT NULL,
+    session_id BYTEA NOT NULL,
+    first_key BIGINT NOT NULL,
+    PRIMARY KEY (fragment, session_id, first_key)
+) WITH (
+    autovacuum_vacuum_threshold = 50000,
+    autovacuum_vacuum_scale_factor = 0,
+    autovacuum_vacuum_cost_delay = 0
+);
+
+INSERT INTO busway.sessions SELECT * FROM busway.begun;
+
+DROP TABLE busway.begun;
+
+DROP INDEX busway.scheduled_due;
+
+CREATE INDEX scheduled_due ON busway.scheduled (store, scheduled_at, key) WHERE key > 0;
+
+DROP INDEX busway.session_order;
+
+CREATE INDEX session_order ON busway.session_messages (session_id, key) WHERE key > 0;
+
+CREATE INDEX session_firsts ON busway.sessions (first_key) WHERE first_key > 0;
+
+DROP INDEX busway.expiry_order;
+
+CREATE INDEX expiry_order ON busway.expiry_entries (store, expires_at, key) WHERE key > 0;
+
+DROP INDEX busway.duplicate_age;
+
+CREATE INDEX duplicate_age ON busway.duplicate_ids (fragment, accepted_at) WHERE fragment > 0;
+
+DROP INDEX busway.chunk_times;
+
+CREATE INDEX chunk_times ON busway.log_chunks (log, last_at, first_number) WHERE log > 0;
