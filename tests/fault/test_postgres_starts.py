@@ -122,6 +122,29 @@ def test_more_stores_extend_a_database_for_what_is_made_later(postgres_url: str,
     assert "has 4 stores" in refusal(folder / "data", 0, "--store", f"{postgres_url}?name=east&stores=2")
 
 
+@pytest.mark.parametrize("count", [1, 64])
+def test_a_database_holds_one_store_or_up_to_sixty_four(
+    postgres_url: str, tmp_path: Path, count: int
+) -> None:
+    """P-1: the number of the address is that of the first start; `busway stores` tells of each all there is."""
+    with RunningServer(tmp_path / "server", "--store", f"{postgres_url}?name=east&stores={count}") as server:
+        create(server, "parts", "--partitioned")
+        found = stores(server)
+        command = [str(BUSWAY), "stores", "--data", str(server.data)]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert list(found) == [f"east-{number}" for number in range(count)]
+    fragments = [int(str(store["fragments"])) for store in found.values()]
+    assert sum(fragments) == 2 * 16
+    assert max(fragments) == max(2, 32 // count)
+    for store in found.values():
+        assert (store["state"], store["url"]) == ("open", postgres_url.replace(f"{ROLE}@", ""))
+        assert int(str(store["epoch"])) >= 1
+        assert store["owner"]
+    assert shown.split()[:6] == ["NAME", "STATE", "OWNER", "EPOCH", "FRAGMENTS", "ADDRESS"]
+    with psycopg.connect(postgres_url) as connection:
+        assert connection.execute("SELECT count(*)::int FROM busway.stores").fetchone() == (count,)
+
+
 def test_two_databases_and_a_file_stand_beside_each_other(postgres: PostgresServer, tmp_path: Path) -> None:
     """P-1: a partitioned entity has fragments in each; one that is left out is missed by its name."""
     east, west = postgres.database(), postgres.database()
