@@ -176,7 +176,7 @@ def test_a_copy_that_is_killed_twenty_times_loses_and_doubles_nothing(
     killed = 0
     while killed < 20:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        time.sleep(chance.uniform(0.3, 1.2))
+        time.sleep(chance.uniform(0.25, 0.9))
         if process.poll() is not None:
             break
         process.kill()
