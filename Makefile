@@ -32,7 +32,8 @@ test-sdk: ## programs in Go, Java, JavaScript and Rust against real servers; wha
 
 test-postgres: ## all about stores in PostgreSQL: contract, servers killed, paused and cut off, SDKs
 	@scripts/install.sh serve develop
-	@$(PYTEST) -n 2 --dist worksteal -q -k postgres tests/unit/store tests/store_contract tests/fault tests/conformance $(ARGS)
+	@$(PYTEST) -n 2 --dist worksteal -q -k "postgres or cluster" tests/unit/store tests/unit/cluster tests/upgrade \
+		tests/store_contract tests/fault tests/conformance tests/server $(ARGS)
 
 test-spark: setup setup-spark ## Spark's formats and jobs against real servers, also what make test leaves out
 	@$(PYTEST) -n 3 --dist loadfile --no-loadscope-reorder -q tests/spark

@@ -27,7 +27,7 @@ from busway.model.descriptions import ROOT_RULE_NAME
 from busway.model.limits import Limits
 from busway.safekeeping.backup import Backups
 from busway.serve_options import ServeOptions
-from busway.signals.measured_process import MeasuredProcess, MeasuredTurns
+from busway.signals.measured_process import MeasuredDatabase, MeasuredProcess, MeasuredTurns
 from busway.signals.rates import RateHistory
 from busway.staging.stagings import Stagings
 from busway.store.contract import Store
@@ -83,6 +83,7 @@ class ServedBus:
         self._stagings: Stagings | None = None
         self.backups: Backups | None = None
         self._rates: RateHistory | None = None
+        self._databases: list[MeasuredDatabase] = []
 
     async def start(self, stack: contextlib.AsyncExitStack, config: Config | None) -> None:
         """With what a configuration file describes."""
@@ -114,7 +115,14 @@ class ServedBus:
             PayloadCodec(self._entropy),
             HttpSettings.for_host(self._options.host, self._options.is_loopback, self._options.console),
             hubs,
-            MeasuredProcess(self._journal, self._turns, amqp.shared.budget, self._stagings, self._node),
+            MeasuredProcess(
+                self._journal,
+                self._turns,
+                amqp.shared.budget,
+                self._stagings,
+                self._node,
+                self._databases,
+            ),
             amqp.shared.budget,
             self._stagings,
             self._options.bulk_bytes_max,
@@ -250,7 +258,9 @@ class ServedBus:
 
         url = parse(address)
         assert self._node is not None, "stores that servers may share are opened under a lease"
-        database = PostgresDatabase(url, self._clock, self._entropy, self._node.holder_of(url))
+        mark = self._directory.stores / f"{url.name}.high-water.json"
+        database = PostgresDatabase(url, self._clock, self._entropy, self._node.holder_of(url), mark)
+        self._databases.append(database.figures)
         return [PostgresStore(database, number, self._clock) for number in range(database.url.stores)]
 
     def _store(self, name: str, folder: Path) -> SqliteStore:

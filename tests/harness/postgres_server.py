@@ -187,6 +187,11 @@ class PostgresServer:
 
     # -- life
 
+    @property
+    def is_running(self) -> bool:
+        """As far as we started it."""
+        return self._process is not None
+
     def start(self) -> PostgresServer:
         """Also after `stop` and `kill`: with the same data at the same port."""
         if self._given is not None:
@@ -349,14 +354,16 @@ class PostgresServer:
 
     # -- others beside it
 
-    def standby(self) -> PostgresServer:
-        """A synchronous standby that has everything and runs. From now on commits of this one wait for it."""
+    def standby(self, *, is_synchronous: bool = True) -> PostgresServer:
+        """A standby that has everything and runs. From now on commits of this one wait for it, unless told not to."""
         twin = PostgresServer(settings={**self._settings, "primary_conninfo": self._as_primary()})
         twin._make_folder()
         _run("pg_basebackup", "-D", str(twin.data), "-d", self.url(), "--checkpoint=fast", "--no-sync")
         (twin.data / "standby.signal").touch()
         _own(twin.data / "standby.signal")
         twin.start()
+        if not is_synchronous:
+            return twin
         self.set("synchronous_standby_names", "'*'")
         deadline = time.monotonic() + _START_S
         while not self._has_synchronous_standby():
@@ -364,6 +371,32 @@ class PostgresServer:
                 raise NoPostgres(f"the standby does not follow:\n{twin.log_text()[-3000:]}")
             time.sleep(0.01)
         return twin
+
+    def copy(self) -> Path:
+        """All of it as it is now, to be put back with `put_back`."""
+        copy = self.folder / f"copy-{next(_numbers)}"
+        _run("pg_basebackup", "-D", str(copy), "-d", self.url(), "--checkpoint=fast", "--no-sync")
+        return copy
+
+    def put_back(self, copy: Path) -> None:
+        """What happened since the copy was made has never been. It does not run then."""
+        if self._process is not None:
+            self.kill()
+        shutil.rmtree(self.data)
+        shutil.copytree(copy, self.data, symlinks=True)
+        self._give_files()
+
+    def dump(self, database: str) -> Path:
+        """One database, for `restore`."""
+        file = self.folder / f"dump-{next(_numbers)}"
+        _run("pg_dump", "--format=custom", f"--file={file}", f"--dbname={self.url(database)}")
+        return file
+
+    def restore(self, file: Path) -> str:
+        """The address of a fresh database with what was dumped."""
+        url = self.database("TEMPLATE template0")
+        _run("pg_restore", f"--dbname={url}", str(file))
+        return url
 
     def _as_primary(self) -> str:
         return f"host=127.0.0.1 port={self.port} user={ROLE} application_name=twin"

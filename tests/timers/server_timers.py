@@ -544,6 +544,36 @@ SERVER_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway/store/postgres/database.py",
+        Timer(
+            "PostgresDatabase.mark_has_moved",
+            RINGS,
+            "how far stores are, to be written into the high-water file",
+            "the database's closing, which writes it",
+            "it is written, off the loop",
+            "fault/test_postgres_restores::test_a_restore_while_the_server_is_away_is_noticed_by_its_note",
+            longest_s=1,
+        ),
+        Timer(
+            "PostgresDatabase.enter",
+            RINGS,
+            "the first look at dead rows and clock",
+            "the database's closing",
+            "a reader thread looks",
+            "store_contract/test_postgres_figures::test_it_looks_by_itself_and_stops_with_the_database",
+            longest_s=5,
+        ),
+        Timer(
+            "PostgresDatabase._look",
+            RINGS,
+            "the next look",
+            "the database's closing",
+            "a reader thread looks",
+            "store_contract/test_postgres_figures::test_it_looks_by_itself_and_stops_with_the_database",
+            longest_s=60,
+        ),
+    ),
+    *timers_in(
         "busway/store/postgres/reader.py",
         Timer(
             "ReadingConnections.run",
@@ -566,6 +596,15 @@ SERVER_TIMERS: Final = (
     ),
     *timers_in(
         "busway/store/postgres/store.py",
+        Timer(
+            "PostgresStore.is_stuck",
+            LOOKS,
+            "a commit in flight",
+            "its outcome",
+            "who can be told to come later is told so",
+            "fault/test_postgres_outages::test_three_seconds_of_a_stopped_postgresql_are_a_pause",
+            longest_s=5,
+        ),
         Timer(
             "PostgresStore.accepts_payload",
             LOOKS,

@@ -60,6 +60,8 @@ class StoreKeeper:
         # While it is open
         self.store = store
         self.counters: dict[FragmentKey, Counters] = {}
+        #: Commits that it was found to have lost, since the start.
+        self.lost_commits = 0
         self._in_service = False
         self._is_sweeping = False
         self._should_sweep = False
@@ -114,10 +116,12 @@ class StoreKeeper:
     async def connect(self) -> None:
         """Opens the store and reads its counters, without taking it into service. Raises StoreError."""
         self._is_closed = False
-        if self.store.state in (StoreState.FAILED, StoreState.TAKEN):
-            await self.store.reopen()
-        elif self.store.state is not StoreState.OPEN:
-            await self.store.open()
+        if self.store.state is not StoreState.OPEN:
+            if self.store.state in (StoreState.FAILED, StoreState.TAKEN):
+                await self.store.reopen()
+            else:
+                await self.store.open()
+            self.lost_commits += self.store.lost_commits
         self.counters = {row.key: row.counters for row in await self.store.fragments()}
         self._access_written_ms.clear()
 

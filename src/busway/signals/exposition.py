@@ -27,7 +27,13 @@ from busway.model.errors import EntityNotFound
 from busway.model.flow import LATENCY_STEPS_S, FlowCounts, FlowTable
 from busway.signals import metrics as names
 from busway.signals.lease_figures import LeaseFigures
-from busway.signals.measured_process import LONG_TURNS_S, MeasuredProcess, cpu_seconds, resident_bytes
+from busway.signals.measured_process import (
+    LONG_TURNS_S,
+    MeasuredDatabase,
+    MeasuredProcess,
+    cpu_seconds,
+    resident_bytes,
+)
 from busway.signals.metrics import ExpositionText, labels_text
 from busway.signals.pipelines import MeasuredPipelines, PipelineFigures
 from busway.streams.capture import Captures
@@ -89,6 +95,37 @@ class HubFigures:
         captures = [(labels_text(["entity"], [path]), figures) for path, figures in self._captures]
         for place, metric in enumerate(names.CAPTURE_METRICS):
             text.add(metric, [(labels, figures[place]) for labels, figures in captures])
+
+
+class DatabasesCopied:
+    """The figures of PostgreSQL databases, copied for one scrape."""
+
+    def __init__(self) -> None:
+        #: Labels; number or, of commits, counts by step and their sum.
+        self._resends: list[tuple[str, float]] = []
+        self._commits: list[tuple[str, list[int], float]] = []
+        self._skews: list[tuple[str, float]] = []
+        self._oldest: list[tuple[str, float]] = []
+        self._dead_rows: list[tuple[str, float]] = []
+
+    def copy(self, database: MeasuredDatabase) -> None:
+        labels = labels_text(["database"], [database.name])
+        self._resends.append((labels, database.resends))
+        self._commits.append((labels, list(database.commit_steps), database.commit_s))
+        if (looked := database.looked) is not None:
+            self._skews.append((labels, looked.skew_s))
+            self._oldest.append((labels, looked.oldest_s))
+            for table, count in looked.dead_rows.items():
+                self._dead_rows.append((labels_text(["database", "table"], [database.name, table]), count))
+
+    def write(self, text: ExpositionText) -> None:
+        if not self._resends:
+            return
+        text.add(names.COMMIT_RESENDS, self._resends)
+        text.add_histogram(names.POSTGRES_COMMITS, _LATENCY_LIMITS, self._commits)
+        text.add(names.POSTGRES_CLOCK_SKEW, self._skews)
+        text.add(names.POSTGRES_OLDEST, self._oldest)
+        text.add(names.POSTGRES_DEAD_ROWS, self._dead_rows)
 
 
 #: Entities looked at before others get their turn.
@@ -165,6 +202,10 @@ class Snapshot:
         self._counts: list[tuple[str, list[float]]] = []
         self._namespace: list[float] = []
         self._stores: dict[str, int] = {}
+        #: Labels; epochs where there are some, and lost commits.
+        self._epochs: list[tuple[str, float]] = []
+        self._lost_commits: list[tuple[str, float]] = []
+        self._databases = DatabasesCopied()
         #: Of partitioned entities: the labels' values, and the fragment.
         self._fragments: list[tuple[list[str], FragmentCounts]] = []
         self._hubs = HubFigures()
@@ -189,6 +230,8 @@ class Snapshot:
             self._staging = process.staging.figures()
         if process.leases is not None:
             self._leases = LeaseFigures(process.leases)
+        for database in process.databases:
+            self._databases.copy(database)
 
     async def fill(self, namespace: MeasuredNamespace, hubs: MeasuredHubs | None = None) -> None:
         described: list[QueueDescription | TopicDescription] = [*namespace.queues()]
@@ -228,6 +271,10 @@ class Snapshot:
         for store in namespace.stores.shown():
             state = str(store["state"])
             self._stores[state] = self._stores.get(state, 0) + 1
+            labels = labels_text(["store"], [str(store["name"])])
+            self._lost_commits.append((labels, float(str(store["lost_commits"]))))
+            if store["epoch"] is not None:
+                self._epochs.append((labels, float(str(store["epoch"]))))
 
     def _copy_flow(self, flow: FlowCounts) -> None:
         self._flows.append((flow.path, [getattr(flow, metric.field) for metric in names.FLOW_COUNTERS]))
@@ -267,6 +314,9 @@ class Snapshot:
         self._write_process(text)
         stores = sorted(self._stores.items())
         text.add(names.STORES, [(labels_text(["state"], [state]), count) for state, count in stores])
+        text.add(names.STORE_EPOCH, self._epochs)
+        text.add(names.STORE_LOST_COMMITS, self._lost_commits)
+        self._databases.write(text)
         self._write_fragments(text)
         self._hubs.write(text)
         if self._journal is not None:

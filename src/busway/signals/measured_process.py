@@ -19,7 +19,7 @@ import logging
 import os
 import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import thread_time
@@ -73,6 +73,34 @@ class MeasuredLeases(Protocol):
     def nodes(self) -> list[dict[str, object]]: ...
 
 
+class LookedAt(Protocol):
+    """What a database said when it was looked at."""
+
+    @property
+    def dead_rows(self) -> dict[str, int]: ...
+    @property
+    def skew_s(self) -> float: ...
+    @property
+    def oldest_s(self) -> float: ...
+
+
+class MeasuredDatabase(Protocol):
+    """A PostgreSQL database with stores: its `DatabaseFigures`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def resends(self) -> int: ...
+    @property
+    def commit_steps(self) -> list[int]:
+        """By `LATENCY_STEPS_S`."""
+
+    @property
+    def commit_s(self) -> float: ...
+    @property
+    def looked(self) -> LookedAt | None: ...
+
+
 @dataclass(frozen=True)
 class MeasuredProcess:
     """What a server has beside its namespace; nothing of it need be there."""
@@ -82,6 +110,7 @@ class MeasuredProcess:
     connections: MeasuredConnections | None = None
     staging: MeasuredStaging | None = None
     leases: MeasuredLeases | None = None
+    databases: Sequence[MeasuredDatabase] = ()
 
 
 def cpu_seconds() -> float:

@@ -196,6 +196,59 @@ HELD_BYTES: Final = Metric(
 #: Ours alone; label `state`.
 STORES: Final = Metric("", "busway_stores", GAUGE, "Stores by state: open, failed, disabled.")
 
+#: Ours alone; label `store`.
+STORE_EPOCH: Final = Metric(
+    "",
+    "busway_store_epoch",
+    GAUGE,
+    "How often a store in PostgreSQL was opened, by whomever; it leaps where its database was put back.",
+)
+STORE_LOST_COMMITS: Final = Metric(
+    "",
+    "busway_store_lost_commits_total",
+    COUNTER,
+    "Commits that a store had reported and did not have when it was opened: it was damaged, or put back.",
+)
+#: Ours alone, of each PostgreSQL database; label `database`, the name of its stores.
+COMMIT_RESENDS: Final = Metric(
+    "",
+    "busway_commit_resends_total",
+    COUNTER,
+    "Commits that were sent again after their answer was lost.",
+)
+POSTGRES_COMMITS: Final = Metric(
+    "",
+    "busway_postgres_commit_seconds",
+    HISTOGRAM,
+    "How long commits to a PostgreSQL database take, with all that is tried.",
+)
+POSTGRES_CLOCK_SKEW: Final = Metric(
+    "",
+    "busway_postgres_clock_skew_seconds",
+    GAUGE,
+    "How far the database's clock is ahead of the server's.",
+)
+POSTGRES_OLDEST: Final = Metric(
+    "",
+    "busway_postgres_oldest_transaction_seconds",
+    GAUGE,
+    "The age of the oldest transaction there that keeps vacuum from removing dead rows.",
+)
+#: Label `table`, too.
+POSTGRES_DEAD_ROWS: Final = Metric(
+    "",
+    "busway_postgres_dead_rows",
+    GAUGE,
+    "Rows of a table that wait for vacuum, as the database estimates them.",
+)
+DATABASE_METRICS: Final = (
+    COMMIT_RESENDS,
+    POSTGRES_COMMITS,
+    POSTGRES_CLOCK_SKEW,
+    POSTGRES_OLDEST,
+    POSTGRES_DEAD_ROWS,
+)
+
 #: Ours alone (O-8), of each fragment of a partitioned entity; labels `entity`, `fragment` and `store`. One whose
 #: store is away has the first only.
 FRAGMENT_UP: Final = Metric(
@@ -347,6 +400,9 @@ METRICS: Final = (
     LONG_TURNS,
     HELD_BYTES,
     STORES,
+    STORE_EPOCH,
+    STORE_LOST_COMMITS,
+    *DATABASE_METRICS,
     FRAGMENT_UP,
     *FRAGMENT_GAUGES,
     PARTITION_UP,

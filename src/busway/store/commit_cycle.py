@@ -224,6 +224,9 @@ class CommitCycle:
         self._next_key += 1
         return key
 
+    def loss_is_met(self) -> None:
+        """The contract's. A file forgets its loss as its high-water mark is written next."""
+
     async def sweep_dropped(self, limit: int) -> bool:
         self._require_open()
         if not self._dropped and not any(shadow.batch.fragments_dropped for shadow in self._shadows):

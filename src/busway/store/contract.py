@@ -505,7 +505,8 @@ class Store(Protocol):
     name: str
     url: str
     state: StoreState
-    #: How many commits that it had reported were missing when it was opened last, at least; 0 in a healthy life.
+    #: How many commits that it had reported were missing when it was opened last, at least; 1 also where that
+    #: cannot be excluded; 0 in a healthy life.
     lost_commits: int
     #: How often it has been opened by anybody, where that decides whose it is; None: a lock of its file does.
     epoch: int | None
@@ -540,6 +541,10 @@ class Store(Protocol):
 
     def next_fragment_key(self) -> FragmentKey:
         """A key never used before in this store, also over restarts; durable with the next commit."""
+
+    def loss_is_met(self) -> None:
+        """What follows from `lost_commits` has joined the open batch. Once that is durable the next opening need not
+        know of the loss."""
 
     # -- reads of messages
     async def messages(

@@ -131,6 +131,8 @@ def group_rows(rows: Mapping[str, str]) -> list[GroupRow]:
 _EVENTS_PER_COMMIT: Final = 1 << 20
 #: For what was committed since the count was written last.
 _UNCOUNTED_COMMITS: Final = 16
+#: Where commits may be missing that nobody can count.
+_EVENTS_MIN: Final = 1 << 30
 #: More than this is a file from long ago; numbers must stay below 2**53, which is what JavaScript can count.
 _COMMITS_MAX: Final = 1 << 24
 
@@ -306,7 +308,8 @@ def step_ahead(name: str, counters: LogCounters, lost_commits: int) -> None:
     """Puts a log's next number behind all that were lost. `name`: of the partition, for people."""
     lost_from = counters.next_number
     is_empty = counters.first_number >= lost_from
-    counters.next_number += (min(lost_commits, _COMMITS_MAX) + _UNCOUNTED_COMMITS) * _EVENTS_PER_COMMIT
+    events = (min(lost_commits, _COMMITS_MAX) + _UNCOUNTED_COMMITS) * _EVENTS_PER_COMMIT
+    counters.next_number += max(events, _EVENTS_MIN)
     if is_empty:
         counters.first_number = counters.next_number
     _log.warning(

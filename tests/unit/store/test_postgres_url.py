@@ -11,7 +11,7 @@ from busway.store.postgres.url import PASSWORD_IN_ARGUMENT, is_postgres, parse
 
 def libpq(text: str) -> dict[str, str]:
     """What libpq makes of it, but for what every address has."""
-    found = psycopg.conninfo.conninfo_to_dict(parse(text).conninfo)
+    found = psycopg.conninfo.conninfo_to_dict(parse(text).conninfo())
     always = {"application_name", "client_encoding", "connect_timeout", "tcp_user_timeout"}
     return {
         key: str(value)
@@ -69,13 +69,27 @@ def test_several_hosts_are_led_to_the_one_that_takes_writes() -> None:
 def test_libpq_reads_the_same_from_the_address_and_from_what_it_is_given(text: str) -> None:
     """House style: our reading of an address and libpq's do not differ."""
     wanted = psycopg.conninfo.conninfo_to_dict(text)
-    given = psycopg.conninfo.conninfo_to_dict(parse(text).conninfo)
+    given = psycopg.conninfo.conninfo_to_dict(parse(text).conninfo())
     assert {key: given.get(key) for key in wanted} == wanted
+
+
+def test_the_host_that_was_lost_is_asked_last() -> None:
+    """S-1: a primary that is gone answers nobody, and the one that took over need not wait for its time-out."""
+
+    def asked(text: str, left: tuple[str, int]) -> str:
+        found = psycopg.conninfo.conninfo_to_dict(parse(text).conninfo(left))
+        return f"{found['host']}:{found.get('port', '')}"
+
+    assert asked("postgresql://db1,db2,db3/bus", ("db1", 5432)) == "db2,db3,db1:,,"
+    assert asked("postgresql://db1:1,db1:2/bus", ("db1", 1)) == "db1,db1:2,1"
+    assert asked("postgresql://db1,db2/bus", ("db2", 5432)) == "db1,db2:,"
+    assert asked("postgresql://db1,db2/bus", ("elsewhere", 5432)) == "db1,db2:"
+    assert asked("postgresql://db1:7/bus", ("db1", 7)) == "db1:7"
 
 
 def test_every_connection_notices_within_seconds_that_the_other_end_is_gone() -> None:
     """Start: keepalives and a time-out of unanswered bytes on our side."""
-    found = psycopg.conninfo.conninfo_to_dict(parse("postgresql://db1/bus").conninfo)
+    found = psycopg.conninfo.conninfo_to_dict(parse("postgresql://db1/bus").conninfo())
     assert found["tcp_user_timeout"] == "3000"
     assert (found["keepalives_idle"], found["keepalives_interval"], found["keepalives_count"]) == (
         "2",
@@ -153,7 +167,7 @@ def test_a_password_is_taken_from_a_file_and_refused_in_an_argument(text: str) -
     for way in ("passfile", "service file", "PGPASSWORD", "configuration file", "--store @FILE"):
         assert way in PASSWORD_IN_ARGUMENT
     url = parse(text)
-    assert "Geheim" in url.conninfo
+    assert "Geheim" in url.conninfo()
     assert "Geheim" not in f"{url!r} {url} {url.shown} {url.place}"
 
 

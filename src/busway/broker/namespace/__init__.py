@@ -3,6 +3,7 @@
   namespace          the whole: its life, its time, and its parts, one for each kind of work; keys and rights,
                      transfer queues, and what no event tells
   stores             stores: the first moments, entry into service, for operators
+  lost_commits       what follows when a store has lost commits that it had reported
   entity_deletion    how entities go, one by one or all by a reset
 
 How it changes:

@@ -105,6 +105,8 @@ def _both(texts: object) -> tuple[Text, Text]:
 
 _log = logging.getLogger("busway.catalogue")
 
+_VERSION_LEAP: Final = 1 << 20
+
 #: What lies beside a store's copy and is no part of it: notes of stages, and decisions (`busway.staging`).
 NOTE_PREFIXES: Final = ("stage:", "decision:")
 
@@ -196,6 +198,8 @@ class Catalogue:
         positions = {row.name: row.position for row in self.store_rows()}
         self._home = min(keepers, key=lambda keeper: positions.get(keeper.name, len(positions)))
         self.home_leads = found.get(self._home.name) == self.version > 0
+        if any(keeper.store.lost_commits for keeper in connected):
+            self._leap()
 
     async def change(self, changes: Changes, join: Callable[[CommitBatch], None] | None = None) -> None:
         """Writes the changes to the home, together with what `join` adds to the same batch. Callers wait for
@@ -253,6 +257,8 @@ class Catalogue:
         self._pending[keeper.name] = {} if version == self.version and rows == self.rows else None
         if keeper is not self._home:
             return False
+        if keeper.store.lost_commits:
+            self._leap()
         self.home_leads = version >= self.version > 0
         if version <= self.version:
             return False
@@ -260,6 +266,12 @@ class Catalogue:
         for name in self._pending:
             self._pending[name] = {} if name == keeper.name else None
         return True
+
+    def _leap(self) -> None:
+        """A store has lost commits, perhaps versions that were in it alone: none of these is given out again."""
+        if self.version > 0:
+            self.version += _VERSION_LEAP
+            self._pending = dict.fromkeys(self._pending)
 
     def is_behind(self, keeper: StoreKeeper) -> bool:
         return self._pending.get(keeper.name) != {}

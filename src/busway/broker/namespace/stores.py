@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -39,6 +39,7 @@ from busway.broker.namespace.catalogue_rows import NAMESPACE_KEY, NamespaceRow, 
 from busway.broker.namespace.contents import NamespaceContents, dropping
 from busway.broker.namespace.entity_creation import database_of, spread_over
 from busway.broker.namespace.entity_table import EntityTable
+from busway.broker.namespace.lost_commits import leap, make_anew
 from busway.broker.store_keeper import StoreKeeper
 from busway.clock import Clock, Entropy
 from busway.model.descriptions import ROOT_RULE_NAME, AuthorizationRule, root_rule
@@ -330,11 +331,19 @@ class StoreEntry:
 
     def _check_nothing_lost(self, keeper: StoreKeeper) -> None:
         lost = self._keys_in(keeper) - keeper.counters.keys()
-        if lost:
+        if lost and keeper.store.lost_commits:
+            make_anew(keeper, self._owners_of(lost, keeper.name))
+        elif lost:
             raise StoreError(
                 f"The store {keeper.name} lacks {len(lost)} fragments that the catalogue knows. Was its"
                 " file removed or replaced? Restore it, or delete the queues that lay in it."
             )
+
+    def _owners_of(self, keys: set[FragmentKey], store_name: str) -> Iterator[tuple[FragmentKey, str, int]]:
+        contents = self._contents
+        for key in sorted(keys):
+            owner = contents.entities.index.owner(store_name, key)
+            yield (key, "", 0) if owner is None else (key, owner[0].description.path, owner[1])
 
     # -- what belongs to nobody
 
@@ -478,6 +487,7 @@ class NamespaceStores:
                 "state": keeper.state,
                 "owner": _owner(keeper),
                 "epoch": keeper.store.epoch,
+                "lost_commits": keeper.lost_commits,
                 "fragments": len(self._contents.keys_in(keeper.name)),
             }
             for keeper in self._contents.keepers.values()
@@ -538,6 +548,14 @@ class NamespaceStores:
         self._contents.staged.lose_store(keeper.name)
 
     def entered(self, keeper: StoreKeeper) -> None:
-        self._contents.entities.regain_store(keeper.name)
-        self._contents.hubs.regain_store(keeper.name)
-        self._contents.staged.regain_store(keeper.name)
+        contents, has_lost = self._contents, keeper.store.lost_commits > 0
+        if has_lost:
+            owner = contents.entities.index.owner
+            keys = contents.entities.index.keys_in(keeper.name)
+            found = ((key, owner(keeper.name, key)) for key in sorted(keys))
+            leap(keeper, [(key, place[1]) for key, place in found if place is not None])
+        contents.entities.regain_store(keeper.name)
+        contents.hubs.regain_store(keeper.name)
+        contents.staged.regain_store(keeper.name)
+        if has_lost:
+            keeper.store.loss_is_met()

@@ -8,6 +8,9 @@ row_changes    moves and changes, which need to see rows first
 batch_arrays   rows as arrays, one for each column
 committer      sending parts of several stores at once; what became of them when the answer is lost
 writing_connection  one connection that writes: statements in one round trip
+high_water     how far the stores of a database were, as this server remembers it
+loss           whether a database is older than that, and by how much its counters leap then
+figures        what is measured of a database; a look at its clock and its dead rows now and then
 reads          the reads of the contract, from where rows may be
 reader         the half of a read that runs in a thread, and the connections for it
 database_rows  what a store holds, row by row, for whoever copies it elsewhere

@@ -97,6 +97,7 @@ LAST: Final = {
     "marks": Rows(query("transfer_marks_put"), "itbb"),
     "marks_removed": Rows(query("transfer_marks_delete"), "itbb"),
     "keys": Rows(query("keys_write"), "ibb"),
+    "lineages": Rows(query("lineages_write"), "it"),
 }
 
 

@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from struct import Struct
-from typing import Final
+from typing import Final, TypeVar
 
 import psycopg
 from psycopg import pq
@@ -28,6 +28,9 @@ from busway.clock import Clock
 from busway.store.contract import CommitRefused, CommitUnknown, StoreError, StoreTaken, StoreUnavailable
 from busway.store.postgres.batch_arrays import Rows, bigint, bigints, column_of, integer
 from busway.store.postgres.commit_part import FIRST, KEY_BLOCK, LAST, PURGE_SLICE, CommitPart, bounds
+from busway.store.postgres.figures import DatabaseFigures
+from busway.store.postgres.high_water import StoreMark, StoreMarks
+from busway.store.postgres.loss import COMMITS_LEAP, KEYS_LEAP, FoundRow, is_older, lost_commits
 from busway.store.postgres.row_changes import RowChanges
 from busway.store.postgres.server_checks import connect
 from busway.store.postgres.sqlstates import Meaning, meaning_of
@@ -45,18 +48,31 @@ query = statements_of(__package__).query
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 #: How long a commit may take, with all that is tried to bring it to an end.
 PATIENCE_S: Final = 5.0
+#: A lock was not to be had in time.
+_LOCKED_STATE: Final = "55P03"
 #: Between two tries.
 _PAUSE_S: Final = 0.05
 
 _BEGIN: Final[Statement] = (query("begin"), ())
 _COMMIT: Final[Statement] = (COMMIT, ())
+_ROLL_BACK: Final[Statement] = (query("roll_back"), ())
 _FENCE: Final = query("fence")
 _LOOK: Final = query("look")
 _READ_COMMITS: Final = query("read_commits")
+_HOLD_STORE: Final = query("hold_store")
+_LINEAGE: Final = query("lineage")
 _TAKE_STORE: Final = query("take_store")
 _STORE_HOLDER: Final = query("store_holder")
+_LEAP: Final = query("leap")
+_LEAP_COMMITS: Final = query("leap_commits")
+_LEAP_KEYS: Final = query("leap_keys")
+_LINEAGES_FOLLOW: Final = query("lineages_follow")
+_WHO_HAS: Final = query("who_has")
+_END_STUCK: Final = query("end_stuck")
 _PURGE: Final = query("duplicate_ids_purge")
 _PAYLOADS_DROP: Final[Statement] = (query("payloads_drop"), ())
 _KEYS_RESERVE: Final = query("keys_reserve")
@@ -81,13 +97,25 @@ class ServerFull(CommitRefused):
 
 
 class TakenStore:
-    """What a store's row said when its epoch was raised."""
+    """What a store's row said when its epoch was raised. `lost`: so many commits are missing, at least, and `lineage`
+    waits to be written."""
 
-    __slots__ = ("commit_number", "epoch", "keys_end", "next_key", "spare_key")
+    __slots__ = ("commit_number", "epoch", "keys_end", "lineage", "lost", "next_key", "spare_key")
 
-    def __init__(self, epoch: int, commit_number: int, next_key: int, keys_end: int, spare_key: int) -> None:
+    def __init__(
+        self,
+        epoch: int,
+        commit_number: int,
+        next_key: int,
+        keys_end: int,
+        spare_key: int,
+        lost: int,
+        lineage: str,
+    ) -> None:
         self.epoch = epoch
         self.commit_number = commit_number
+        self.lost = lost
+        self.lineage = lineage
         self.next_key = next_key
         self.keys_end = keys_end
         self.spare_key = spare_key
@@ -96,16 +124,24 @@ class TakenStore:
 class Committer:
     """The writing connection of a database. Everything here runs in the commit thread."""
 
-    def __init__(self, url: PostgresUrl, clock: Clock) -> None:
+    def __init__(
+        self, url: PostgresUrl, clock: Clock, high_water: StoreMarks, figures: DatabaseFigures
+    ) -> None:
         self._url = url
         self._clock = clock
+        self._high_water = high_water
+        self._figures = figures
+        #: Host and port of the last connection. Should it be lost, the other hosts are asked first.
+        self._left: tuple[str, int] | None = None
         #: None after it was lost.
         self._connection: WritingConnection | None = None
         #: What is ours: store → epoch, and the random id of its opening.
         self._epochs: dict[int, int] = {}
         self._openings: dict[int, bytes] = {}
-        #: Batches that were sent again.
-        self.resends = 0
+        #: As it was seen last.
+        self._lineage = ""
+        #: Stores that leapt since the database was replaced last.
+        self._leapt: set[int] = set()
 
     def epoch_of(self, store: int) -> int | None:
         """As we know it; also for other threads."""
@@ -122,7 +158,8 @@ class Committer:
             self.close()
         while self._connection is None:
             try:
-                connection = connect(self._url)
+                connection = connect(self._url, self._left)
+                self._left = (connection.info.host, connection.info.port)
                 try:
                     self._connection = WritingConnection(connection, self._clock)
                 except psycopg.Error as error:
@@ -135,26 +172,27 @@ class Committer:
         return self._connection
 
     def take(self, store: int, opening: bytes, holder: bytes | None) -> TakenStore:
-        """The store is ours, from its next epoch on, as long as its lease is this holder's."""
-        values = (integer(store), opening, holder)
-        statements: list[Statement] = [
-            _BEGIN,
-            (_TAKE_STORE, values),
-            (_READ_COMMITS, (column_of("integer", [store]),)),
-            _COMMIT,
-        ]
-        _, row, commits, _ = self._insist(statements, self._clock.monotonic() + PATIENCE_S)
-        if row.ntuples != 1 or commits.ntuples != 1:
+        """The store is ours, from its next epoch on, as long as its lease is this holder's. Where commits are missing
+        it leaps."""
+        mark = self._high_water.mark(store)
+        ends_s = self._clock.monotonic() + PATIENCE_S
+        taken = self._insist(
+            lambda connection: self._take(connection, store, opening, holder, mark, ends_s), ends_s
+        )
+        if taken is None:
             raise self._not_ours(store)
-        epoch, next_key, keys_end, spare_key = [_number(row, 0, column) for column in range(4)]
-        taken = TakenStore(epoch, _number(commits, 0, 1), next_key, keys_end, spare_key)
+        mark.openings = [opening]
+        mark.epoch, mark.number, mark.is_exact = taken.epoch, taken.commit_number, True
+        mark.keys_end = max(mark.keys_end, taken.keys_end, taken.spare_key + KEY_BLOCK)
         self._epochs[store] = taken.epoch
         self._openings[store] = opening
+        self._lineage = taken.lineage
         return taken
 
     def _not_ours(self, store: int) -> StoreError:
         statements: list[Statement] = [(_STORE_HOLDER, (integer(store),))]
-        [found] = self._insist(statements, self._clock.monotonic() + PATIENCE_S)
+        ends_s = self._clock.monotonic() + PATIENCE_S
+        [found] = self._insist(lambda connection: connection.run(statements, ends_s), ends_s)
         if found.ntuples == 0:
             return StoreError(
                 f"The store {self._url.store_name(store)} is not there, or has just been given up."
@@ -163,27 +201,93 @@ class Committer:
         whose = f"the node {node}{f' at {address}' if address else ''}" if node else "a node that is gone"
         return StoreUnavailable(f"The store {self._url.store_name(store)} is held by {whose}.")
 
-    def _insist(self, statements: Sequence[Statement], ends_s: float) -> list[pq.abc.PGresult]:
+    def _take(
+        self,
+        connection: WritingConnection,
+        store: int,
+        opening: bytes,
+        holder: bytes | None,
+        mark: StoreMark,
+        ends_s: float,
+    ) -> TakenStore | None:
+        key, stores = integer(store), (column_of("integer", [store]),)
+        seen: list[Statement] = [
+            _BEGIN,
+            (_HOLD_STORE, (key, holder)),
+            (_LINEAGE, ()),
+            (_READ_COMMITS, stores),
+        ]
+        _, row, lineages, commits = connection.run(seen, ends_s)
+        if row.ntuples != 1 or commits.ntuples != 1:
+            connection.run([_ROLL_BACK], ends_s)
+            return None
+        lineage = (lineages.get_value(0, 0) or b"").decode()
+        before = FoundRow(
+            _number(row, 0, 0),
+            row.get_value(0, 1) or b"",
+            (row.get_value(0, 2) or b"").decode(),
+            _number(commits, 0, 1),
+        )
+        lost = lost_commits(before, mark, lineage, holder)
+        mark.openings.append(opening)
+        if lost:
+            mark.lost = lost
+            self._high_water.save()
+            writes: list[Statement] = [
+                (_LEAP, (key, opening, bigint(mark.epoch), bigint(COMMITS_LEAP))),
+                (_LEAP_COMMITS, (key, bigint(mark.number), bigint(COMMITS_LEAP))),
+                (_LEAP_KEYS, (key, bigint(mark.keys_end), bigint(self._keys_gap(store)), bigint(KEY_BLOCK))),
+            ]
+        else:
+            writes = [(_TAKE_STORE, (key, opening, lineage.encode()))]
+        *_, after, commits, _ = connection.run([*writes, (_READ_COMMITS, stores), _COMMIT], ends_s)
+        epoch, next_key, keys_end, spare_key = [_number(after, 0, column) for column in range(4)]
+        return TakenStore(epoch, _number(commits, 0, 1), next_key, keys_end, spare_key, lost, lineage)
+
+    def _keys_gap(self, store: int) -> int:
+        """Stores of a database lose together: the first of them leaves the gap."""
+        if store in self._leapt:
+            self._leapt.clear()
+        self._leapt.add(store)
+        return KEYS_LEAP if len(self._leapt) == 1 else 0
+
+    def _insist(self, work: Callable[[WritingConnection], T], ends_s: float) -> T:
         """What may be done twice, until it is done. Raises StoreError."""
         while True:
             try:
-                return self._connected(ends_s).run(statements, ends_s)
+                return work(self._connected(ends_s))
             except (AnswerLost, StatementRefused) as error:
-                self.close()
+                if error.sqlstate == _LOCKED_STATE:
+                    self._end_stuck(ends_s)
+                else:
+                    self.close()
                 if self._clock.monotonic() + _PAUSE_S >= ends_s:
                     raise StoreError(f"The database at {self._url.shown} cannot be used: {error}.") from error
                 time.sleep(_PAUSE_S)
 
+    def _end_stuck(self, ends_s: float) -> None:
+        """Somebody holds a store, perhaps without ever letting go."""
+        try:
+            [ended] = self._connected(ends_s).run([(_END_STUCK, ())], ends_s)
+        except (AnswerLost, StatementRefused):
+            self.close()
+            return
+        if ended.ntuples:
+            log.warning(
+                "A session at %s that stood still in the middle of a commit was ended.", self._url.shown
+            )
+
     # -- commits
     def commit(self, parts: list[CommitPart]) -> None:
         """Each part has its outcome then."""
-        ends_s = self._clock.monotonic() + PATIENCE_S
+        began_s = self._clock.monotonic()
         try:
-            self._settle(parts, ends_s)
+            self._settle(parts, began_s + PATIENCE_S)
         except StoreError as error:
             for part in parts:
                 if not part.is_stored:
                     part.outcome = part.outcome or CommitUnknown(str(error))
+        self._figures.committed(self._clock.monotonic() - began_s)
 
     def _settle(self, parts: list[CommitPart], ends_s: float) -> None:
         """Raises StoreError when patience is over, and nobody knows."""
@@ -199,6 +303,9 @@ class Committer:
                     for part in parts:
                         self._settle_alone(part, ends_s)
                     return
+                elif meaning is Meaning.FENCED:
+                    parts[0].outcome = self._whose(parts[0], ends_s)
+                    return
                 else:
                     parts[0].outcome = self._refusal(parts[0], meaning, error)
                     return
@@ -206,7 +313,7 @@ class Committer:
                 log.warning("The answer to a commit at %s was lost: %s.", self._url.shown, error)
                 self.close()
                 parts = self._look(parts, ends_s)
-                self.resends += len(parts)
+                self._figures.resends += len(parts)
 
     def _settle_alone(self, part: CommitPart, ends_s: float) -> None:
         try:
@@ -216,33 +323,52 @@ class Committer:
 
     def _refusal(self, part: CommitPart, meaning: Meaning, error: StatementRefused) -> StoreError:
         name = self._url.store_name(part.store)
-        if meaning is Meaning.FENCED:
-            log.error(
-                "Another server has taken over the store %s, which is not served here any more. If that was not"
-                " meant, stop the other server and start this one again.",
-                name,
-            )
-            return StoreTaken(f"Another server has the store {name}.")
         log.error("A batch of store %s failed: %s (%s).", name, error, error.sqlstate)
         kind = ServerFull if meaning is Meaning.FULL else CommitRefused
         return kind(f"The store {name} could not write: {error}.")
+
+    def _whose(self, part: CommitPart, ends_s: float) -> StoreError:
+        """The fence has refused a commit: another server has the store, or the database is not what it was."""
+        name, mark = self._url.store_name(part.store), self._high_water.mark(part.store)
+        stores = (column_of("integer", [part.store]),)
+        [row] = self._insist(lambda connection: connection.run([(_WHO_HAS, stores)], ends_s), ends_s)
+        epoch, opening = (_number(row, 0, 1), row.get_value(0, 2) or b"") if row.ntuples else (0, b"")
+        if opening in mark.openings or is_older(epoch, opening, mark):
+            return CommitRefused(
+                f"The store {name} does not go on from its last commit: its database was replaced."
+            )
+        log.error(
+            "Another server has taken over the store %s, which is not served here any more. If that was not"
+            " meant, stop the other server and start this one again.",
+            name,
+        )
+        return StoreTaken(f"Another server has the store {name}.")
 
     def _look(self, parts: list[CommitPart], ends_s: float) -> list[CommitPart]:
         """Those that are not stored, and may be sent again."""
         stores = [part.store for part in parts]
         openings = [self._openings[store] for store in stores]
         values = (column_of("integer", stores), column_of("bytea", openings))
-        statements: list[Statement] = [_BEGIN, (_LOOK, values), (_READ_COMMITS, values[:1]), _COMMIT]
-        _, ours, commits, _ = self._insist(statements, ends_s)
+        statements: list[Statement] = [
+            _BEGIN,
+            (_LOOK, values),
+            (_READ_COMMITS, values[:1]),
+            (_LINEAGE, ()),
+            _COMMIT,
+        ]
+        _, ours, commits, lineages, _ = self._insist(
+            lambda connection: connection.run(statements, ends_s), ends_s
+        )
         epochs = {_integer(ours, at, 0): _number(ours, at, 1) for at in range(ours.ntuples)}
         last = {_integer(commits, at, 0): at for at in range(commits.ntuples)}
         unsent: list[CommitPart] = []
         for part in parts:
             at = last.get(part.store)
             if at is None or part.store not in epochs:
-                part.outcome = self._refusal(part, Meaning.FENCED, StatementRefused(None, ""))
+                part.outcome = self._whose(part, ends_s)
                 continue
-            self._epochs[part.store] = epochs[part.store]
+            epoch = self._epochs[part.store] = epochs[part.store]
+            self._high_water.mark(part.store).epoch = epoch
             number = _number(commits, at, 1)
             if number == part.number and commits.get_value(at, 2) == part.batch_id:
                 part.is_stored = True
@@ -253,7 +379,23 @@ class Committer:
                 part.outcome = CommitUnknown(
                     f"The store {self._url.store_name(part.store)} is at commit {number}, not {part.number - 1}."
                 )
+        lineage = (lineages.get_value(0, 0) or b"").decode()
+        if lineage != self._lineage:
+            self._follow(lineage, ends_s)
         return unsent
+
+    def _follow(self, lineage: str, ends_s: float) -> None:
+        """A fail-over: stores that have lost nothing belong to the new history, whoever opens them next."""
+        marks = {store: self._high_water.mark(store) for store in self._openings}
+        whole = [store for store, mark in marks.items() if not mark.lost]
+        values = (
+            column_of("integer", whole),
+            column_of("bytea", [self._openings[store] for store in whole]),
+            bigints([marks[store].number for store in whole]),
+            lineage.encode(),
+        )
+        self._insist(lambda connection: connection.run([(_LINEAGES_FOLLOW, values)], ends_s), ends_s)
+        self._lineage = lineage
 
     def _send(self, parts: list[CommitPart], ends_s: float) -> None:
         try:

@@ -14,6 +14,7 @@ import contextlib
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
+from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
 import psycopg
@@ -23,6 +24,8 @@ from busway.store.commit_cycle import CommitThread
 from busway.store.contract import StoreError
 from busway.store.postgres.commit_part import KEY_BLOCK, CommitPart
 from busway.store.postgres.committer import Committer, TakenStore
+from busway.store.postgres.figures import LOOK_FIRST_S, LOOK_S, DatabaseFigures, look
+from busway.store.postgres.high_water import SAVE_S, StoreMarks
 from busway.store.postgres.reader import ReadingConnections
 from busway.store.postgres.server_checks import FORMAT, READABLE_FROM, Connection, check, connect
 from busway.store.postgres.url import PostgresUrl
@@ -60,21 +63,28 @@ class PostgresDatabase:
         clock: Clock,
         entropy: Entropy,
         holder: Callable[[], bytes | None] = nobody,
+        high_water: Path | None = None,
     ) -> None:
-        """`holder`: whose leases its stores are opened under."""
+        """`holder`: whose leases its stores are opened under. `high_water`: the file in which is remembered how far
+        its stores were; None remembers it for as long as this object lives."""
         self.url = url
         self.entropy = entropy
         self._holder = holder
+        self.high_water = StoreMarks(high_water)
         self.readers = ReadingConnections(url, clock)
         self._users = 0
         self._turn = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop
         self._thread: CommitThread | None = None
-        self._committer = Committer(url, clock)
+        self.figures = DatabaseFigures(url.name)
+        self._clock = clock
+        self._committer = Committer(url, clock, self.high_water, self.figures)
         # Of the loop.
         self._waiting: list[Commits] = []
         self._is_scheduled = False
         self._is_busy = False
+        self._saving: asyncio.TimerHandle | None = None
+        self._looking: asyncio.TimerHandle | None = None
 
     # -- life
     async def enter(self) -> None:
@@ -86,11 +96,13 @@ class PostgresDatabase:
                 self._is_scheduled = self._is_busy = False
                 self._thread = CommitThread(f"{self.url.name}-commit")
                 try:
+                    await self.in_commit_thread(self.high_water.begin)
                     await self.in_commit_thread(partial(prepare, self.url))
                 except BaseException:
                     await self._stop()
                     raise
                 self.readers.start(self.url.name, _READ_THREADS)
+                self._looking = self._loop.call_later(LOOK_FIRST_S, self._look)
             self._users += 1
 
     async def leave(self) -> None:
@@ -100,11 +112,17 @@ class PostgresDatabase:
                 await self._stop()
 
     async def _stop(self) -> None:
+        loop = asyncio.get_running_loop()
         thread, self._thread = self._thread, None
+        for timer in (self._saving, self._looking):
+            if timer is not None:
+                timer.cancel()
+        self._saving = self._looking = None
         if thread is not None:
-            await asyncio.get_running_loop().run_in_executor(None, thread.stop)
+            await loop.run_in_executor(None, thread.stop)
         self._committer.close()
-        await asyncio.get_running_loop().run_in_executor(None, self.readers.stop)
+        await loop.run_in_executor(None, self.readers.stop)
+        await loop.run_in_executor(None, partial(self.high_water.save, is_final=True))
 
     async def in_commit_thread(self, work: Callable[[], T]) -> T:
         """Between two commits."""
@@ -123,6 +141,29 @@ class PostgresDatabase:
     async def take(self, store: int, opening: bytes) -> TakenStore:
         """The store is ours, from its next epoch on."""
         return await self.in_commit_thread(partial(self._committer.take, store, opening, self._holder()))
+
+    def mark_has_moved(self) -> None:
+        """A store has gone on, which is written down soon."""
+        if self._saving is None and self._thread is not None:
+            self._saving = self._loop.call_later(SAVE_S, self._save)
+
+    def _save(self) -> None:
+        self._saving = None
+        self._loop.run_in_executor(None, self.high_water.save)
+
+    def _look(self) -> None:
+        """Now and then, off the loop."""
+        self._looking = self._loop.call_later(LOOK_S, self._look)
+        if self.readers.threads is not None:
+            self.readers.threads.submit(self._look_there)
+
+    def _look_there(self) -> None:
+        """In a reader thread. A server that does not answer is others' business."""
+        with contextlib.suppress(
+            psycopg.Error, StoreError, RuntimeError
+        ):  # the last where the loop is closed
+            looked = self.readers.run(partial(look, clock=self._clock))
+            self._loop.call_soon_threadsafe(self.figures.note, looked)
 
     def epoch_of(self, store: int) -> int | None:
         return self._committer.epoch_of(store)

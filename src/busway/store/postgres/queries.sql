@@ -56,7 +56,7 @@ owned AS (
     INSERT INTO busway.leases VALUES ($1::integer, NULL)
 )
 INSERT INTO busway.stores
-SELECT $1::integer, 0, '', first_key, first_key + $2::bigint, first_key + $2::bigint, 0 FROM taken
+SELECT $1::integer, 0, '', first_key, first_key + $2::bigint, first_key + $2::bigint, 0, '' FROM taken
 
 -- begin --
 -- The first of a commit.
@@ -74,20 +74,74 @@ ROLLBACK
 -- Commits are the next of their stores: stores, epochs, numbers, random ids.
 SELECT busway.fence($1, $2, $3, $4)
 
--- take_store --
--- A new opening, by who holds the lease ($3; null: nobody does). Waits for a commit in flight, which is then either
--- contained or refused for ever; and for a take-over, after which there is nothing to return.
+-- hold_store --
+-- What a store's row says before who holds its lease ($2; null: nobody does) opens it. Waits for a commit in flight,
+-- which is then either contained or refused for ever; and for a take-over, after which there is nothing to return.
 WITH held AS (
-    SELECT store FROM busway.leases WHERE store = $1::integer AND holder IS NOT DISTINCT FROM $3::bytea FOR SHARE
+    SELECT store FROM busway.leases WHERE store = $1::integer AND holder IS NOT DISTINCT FROM $2::bytea FOR SHARE
 )
-UPDATE busway.stores SET epoch = stores.epoch + 1, opening = $2::bytea FROM held WHERE stores.store = held.store
-RETURNING stores.epoch, stores.next_key, stores.keys_end, stores.spare_key
+SELECT stores.epoch, stores.opening, stores.lineage FROM busway.stores INNER JOIN held ON stores.store = held.store
+FOR UPDATE OF stores
+
+-- lineage --
+-- Which cluster, timeline and database this is: each of them is another one after a restore or a fail-over. (The
+-- timeline of the last checkpoint would be the old one for a while after a fail-over.)
+SELECT
+    concat_ws(
+        '/', (SELECT system_identifier FROM pg_control_system()),
+        substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8),
+        (SELECT oid FROM pg_database WHERE datname = current_database())
+    )
 
 -- store_holder --
 -- Who has the lease of a store: the node, and where it is. No row where nobody has it.
 SELECT members.node, members.address
 FROM busway.leases LEFT JOIN busway.members ON members.incarnation = leases.holder
 WHERE leases.store = $1::integer AND leases.holder IS NOT NULL
+
+-- take_store --
+-- A new opening.
+UPDATE busway.stores SET epoch = epoch + 1, opening = $2::bytea, lineage = $3::text WHERE store = $1::integer
+RETURNING epoch, next_key, keys_end, spare_key
+
+-- leap --
+-- The same where commits are missing: nothing that was given out in these is given out again. The greatest epoch that
+-- we know of, and by how much it is passed. The lineage stays until what follows from the loss is durable.
+UPDATE busway.stores SET epoch = greatest(epoch, $3::bigint) + $4::bigint, opening = $2::bytea
+WHERE store = $1::integer
+
+-- leap_commits --
+-- The same of the number of the last commit.
+UPDATE busway.commits SET number = greatest(number, $2::bigint) + $3::bigint, batch = ''
+WHERE store = $1::integer
+
+-- leap_keys --
+-- The same of the keys of fragments: the end of the last block that we know of, a gap, and two fresh blocks.
+WITH taken AS (
+    UPDATE busway.database
+    SET next_fragment_key = greatest(next_fragment_key, $2::bigint) + $3::bigint + 2 * $4::bigint
+    RETURNING next_fragment_key - 2 * $4::bigint AS first_key
+)
+UPDATE busway.stores
+SET next_key = taken.first_key, keys_end = taken.first_key + $4::bigint, spare_key = taken.first_key + $4::bigint
+FROM taken WHERE stores.store = $1::integer
+RETURNING stores.epoch, stores.next_key, stores.keys_end, stores.spare_key
+
+-- lineages_follow --
+-- After a fail-over: stores that are still ours ($1, $2) and have all that was reported ($3).
+UPDATE busway.stores SET lineage = $4::text
+FROM unnest($1::integer [], $2::bytea [], $3::bigint []) AS given (store, opening, number)
+INNER JOIN busway.commits ON commits.store = given.store AND commits.number >= given.number
+WHERE stores.opening = given.opening AND stores.store = given.store
+
+-- lineages_write --
+-- What followed from a loss is in this commit.
+UPDATE busway.stores SET lineage = given.lineage FROM unnest($1::integer [], $2::text []) AS given (store, lineage)
+WHERE stores.store = given.store
+
+-- who_has --
+-- Stores whose commit was refused: whose they are, and how far.
+SELECT stores.store, stores.epoch, stores.opening FROM busway.stores WHERE stores.store = ANY($1::integer [])
 
 -- read_commits --
 -- The last commits of stores whose rows are held: number and random id.
@@ -101,6 +155,18 @@ UPDATE busway.stores SET epoch = stores.epoch + 1
 FROM unnest($1::integer [], $2::bytea []) AS given (store, opening)
 WHERE stores.store = given.store AND stores.opening = given.opening
 RETURNING stores.store, stores.epoch
+
+-- end_stuck --
+-- Ends sessions that hold stores and have stood still in the middle of a commit: their client is stopped or out of
+-- reach, and the rest of what it sends may never come. The server's own time-out for idle transactions does not see
+-- these. They wait for their client, so they are not inside of COMMIT.
+SELECT pg_terminate_backend(activity.pid)
+FROM pg_stat_activity AS activity INNER JOIN pg_locks AS locks ON locks.pid = activity.pid
+WHERE
+    locks.relation = to_regclass('busway.stores') AND locks.mode = 'RowShareLock' AND locks.granted
+    AND activity.datname = current_database() AND activity.pid <> pg_backend_pid()
+    AND activity.state = 'active' AND activity.wait_event = 'ClientRead'
+    AND activity.query_start < clock_timestamp() - interval '0.8 s'
 
 -- put_active --
 -- Stores active messages.
@@ -836,3 +902,46 @@ SELECT set_config('idle_in_transaction_session_timeout', '0', false), set_config
 -- Other sessions of servers and copies in this database.
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = $1
+
+-- read_clock --
+-- What time it is there, in seconds.
+SELECT extract(EPOCH FROM clock_timestamp())::float8
+
+-- read_dead_rows --
+-- Rows that wait for vacuum, by table, as the server estimates them.
+SELECT relname, n_dead_tup FROM pg_stat_user_tables WHERE schemaname = 'busway'
+
+-- read_holders --
+-- What keeps vacuum from them, the oldest first: in words, and for how many seconds.
+SELECT holders.what, holders.age_s FROM (
+    SELECT
+        format(
+            'a transaction of %s (process %s, application ''%s'', user %s) that is open for %s s', backend_type, pid,
+            left(application_name, 60), usename, extract(EPOCH FROM clock_timestamp() - xact_start)::bigint
+        ) AS what,
+        extract(EPOCH FROM clock_timestamp() - xact_start)::float8 AS age_s
+    FROM pg_stat_activity
+    WHERE
+        backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND xact_start < clock_timestamp() - interval '1 s'
+        AND backend_type <> 'autovacuum worker'
+    UNION ALL
+    SELECT format('the standby ''%s'' (hot_standby_feedback)', left(application_name, 60)), NULL
+    FROM pg_stat_replication WHERE backend_xmin IS NOT NULL AND age(backend_xmin) > 100000
+    UNION ALL
+    SELECT format('the replication slot ''%s''', slot_name), NULL
+    FROM pg_replication_slots WHERE xmin IS NOT NULL AND age(xmin) > 100000
+    UNION ALL
+    SELECT
+        format('the prepared transaction ''%s''', left(gid, 60)),
+        extract(EPOCH FROM clock_timestamp() - prepared)::float8
+    FROM pg_prepared_xacts
+    UNION ALL
+    SELECT 'autovacuum, which is off on this server', NULL WHERE NOT current_setting('autovacuum')::boolean
+    UNION ALL
+    SELECT format('autovacuum, which is off for busway.%s', relname), NULL
+    FROM pg_class
+    WHERE
+        relnamespace = to_regnamespace('busway')
+        AND 'autovacuum_enabled=false' = ANY(reloptions)
+) AS holders
+ORDER BY holders.age_s DESC NULLS LAST LIMIT 3

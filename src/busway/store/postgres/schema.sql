@@ -24,7 +24,8 @@ CREATE TABLE busway.database (
 
 -- The stores, each with the keys that its next fragments get: a block that is in use, and the beginning of another one.
 -- The fence. Whoever opens a store raises its epoch and leaves its own random `opening`. Each commit must find the epoch
--- and the number before its own.
+-- and the number before its own. `lineage` says which cluster, timeline and database this was: where it has become another
+-- one, by a restored dump or a fail-over, the last commits may be missing.
 CREATE TABLE busway.stores (
     store INTEGER PRIMARY KEY,
     epoch BIGINT NOT NULL,
@@ -32,7 +33,8 @@ CREATE TABLE busway.stores (
     next_key BIGINT NOT NULL,
     keys_end BIGINT NOT NULL,
     spare_key BIGINT NOT NULL,
-    catalogue_version BIGINT NOT NULL
+    catalogue_version BIGINT NOT NULL,
+    lineage TEXT COLLATE "C" NOT NULL DEFAULT ''
 ) WITH (
     fillfactor = 20,
     autovacuum_vacuum_threshold = 1000,

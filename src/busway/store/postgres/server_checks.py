@@ -37,10 +37,11 @@ Connection = psycopg.Connection[Any]
 query = statements_of(__package__, "server_checks.sql").query
 
 
-def connect(url: PostgresUrl) -> Connection:
-    """A session that was told what counts. Transactions are begun and ended by whoever has it. Raises StoreError."""
+def connect(url: PostgresUrl, left: tuple[str, int] | None = None) -> Connection:
+    """A session that was told what counts. Transactions are begun and ended by whoever has it. `left`: host and port
+    that are asked last. Raises StoreError."""
     try:
-        connection = psycopg.connect(url.conninfo, autocommit=True)
+        connection = psycopg.connect(url.conninfo(left), autocommit=True)
     except psycopg.Error as error:
         raise StoreError(sentence_of(error, url)) from None  # a traceback of libpq's tells nothing more
     try:
@@ -137,7 +138,7 @@ def _check_rights(facts: dict[str, Any], url: PostgresUrl) -> None:
 
 def _check_pooler(connection: Connection, url: PostgresUrl) -> None:
     connection.pgconn.prepare(b"busway_probe", query("is_ours").encode())
-    with psycopg.connect(url.conninfo) as other:  # in a transaction: a session of the server's is its own
+    with psycopg.connect(url.conninfo()) as other:  # in a transaction: a session of the server's is its own
         other.execute(query("is_ours"))
         result = connection.pgconn.exec_prepared(b"busway_probe", [])
         is_kept = result.status == psycopg.pq.ExecStatus.TUPLES_OK and result.get_value(0, 0) == b"ours"

@@ -24,7 +24,7 @@ from busway.clock import Clock
 from busway.store.commit_cycle import FRAGMENT_KEY_MAX, CommitCycle
 from busway.store.contract import CommitRefused, FragmentKey, StoreError, StoreState, first_number_base
 from busway.store.postgres.commit_part import KEY_BLOCK, CommitPart, PartMaker
-from busway.store.postgres.committer import ServerFull, TakenStore
+from busway.store.postgres.committer import PATIENCE_S, ServerFull, TakenStore
 from busway.store.postgres.database import PostgresDatabase
 from busway.store.postgres.reader import StoreFacts
 from busway.store.postgres.reads import PostgresReads, StoreReaders
@@ -44,7 +44,7 @@ _FULL_PAUSE_S: Final = 5.0
 class PostgresStore(CommitCycle):
     """`contract.Store`: the store of that number in a database.
 
-    `lost_commits` is more than 0 when the database has lost commits that this process reported.
+    `lost_commits` is more than 0 when the database is, or may be, older than what was reported (`loss`).
     """
 
     def __init__(
@@ -60,8 +60,9 @@ class PostgresStore(CommitCycle):
         self._reads = PostgresReads(self._spans, self._maker)
         self._take_over_reads(self._reads)
         self._has_entered = False
-        #: The last commit that was reported, over all openings.
-        self._reported_number = 0
+        #: What it belongs to, while a batch has yet to say so.
+        self._lineage = ""
+        self._meets_loss = False
         self._full_until = 0.0
         # Of one opening.
         self._key_written = 1
@@ -120,15 +121,15 @@ class PostgresStore(CommitCycle):
         maker.number_bases = {key: first_number_base(index) for key, index in facts.number_indexes.items()}
         maker.last_payload = max(maker.last_payload, facts.last_payload)
         self._maker = maker
-        self.lost_commits = max(0, self._reported_number - taken.commit_number)
+        self.lost_commits, self._lineage, self._meets_loss = taken.lost, taken.lineage, False
         if self.lost_commits:
-            log.warning(
-                "The store %s has lost its last %d commits: its database ends at commit %d, but %d were reported."
-                " It was restored, or a standby took over that did not have them all.",
+            log.error(
+                "The store %s has lost commits that were reported, %d or more: its database was restored, or a"
+                " standby took over that did not have them all. No number that was given out is given out again; it"
+                " goes on at commit %d.",
                 self.name,
                 self.lost_commits,
                 taken.commit_number,
-                self._reported_number,
             )
         self._dropped = maker.dropped
         self.epoch = taken.epoch
@@ -137,10 +138,20 @@ class PostgresStore(CommitCycle):
         self._asked_for_keys = False
         self._reads.begin_with(maker)
         self._begin_cycle(max(taken.commit_number, 0))
+        self._database.mark_has_moved()
 
     # -- joining
     def accepts_payload(self) -> bool:
         return self._batch.bytes < self._batch_bytes_max and self._clock.monotonic() >= self._full_until
+
+    def is_stuck(self) -> bool:
+        """A commit has an outcome within its patience: until then an outage of the database is a pause."""
+        in_flight = self._in_flight
+        return in_flight is not None and self._clock.monotonic() - self._in_flight_since > PATIENCE_S
+
+    def loss_is_met(self) -> None:
+        self.batch()
+        self._meets_loss = self.lost_commits > 0
 
     def next_fragment_key(self) -> FragmentKey:
         if self._next_key >= self._keys_end:
@@ -171,6 +182,9 @@ class PostgresStore(CommitCycle):
             self._fail_unsent(error)
             return None
         self._write_keys(part)
+        if self._meets_loss:
+            part.rows["lineages"] = [(self.number, self._lineage)]
+            self._meets_loss = False
         self._take_batch()
         return part
 
@@ -194,11 +208,16 @@ class PostgresStore(CommitCycle):
             self._full_until = self._clock.monotonic() + _FULL_PAUSE_S
         if part.outcome is None:
             self._maker.committed(part)
-            self._reported_number = part.number
+            mark = self._database.high_water.mark(self.number)
+            mark.number = part.number
             if part.reserved is not None:
                 self._spare_key = part.reserved
+                mark.keys_end = max(mark.keys_end, part.reserved + KEY_BLOCK)
                 self._asked_for_keys = False
+            if "lineages" in part.rows:
+                mark.lost = 0
+            self._database.mark_has_moved()
         self._committed(self._spans.generation, part.shadow, part.outcome, True)
 
     def _has_work(self) -> bool:
-        return super()._has_work() or bool(self._maker.purges)
+        return super()._has_work() or bool(self._maker.purges) or self._meets_loss

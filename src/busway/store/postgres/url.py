@@ -38,6 +38,7 @@ _TAKEN: Final = frozenset(
         "target_session_attrs", "user",
     }
 )  # fmt: skip
+_PORT: Final = 5432
 #: A connection whose other end is gone is noticed within seconds. The first two may be given otherwise.
 _ALWAYS: Final = {
     "application_name": "busway",
@@ -68,10 +69,25 @@ class PostgresUrl:
         self.stores = stores
         self._options = options
 
-    @property
-    def conninfo(self) -> str:
-        """For libpq. It holds a password only if the address did."""
-        return " ".join(f"{key}={_quoted(value)}" for key, value in {**_ALWAYS, **self._options}.items())
+    def conninfo(self, left: tuple[str, int] | None = None) -> str:
+        """For libpq. It holds a password only if the address did. `left`: of several hosts the one, with its port,
+        that is asked last."""
+        options = {**_ALWAYS, **self._options, **({} if left is None else self._other_hosts_first(*left))}
+        return " ".join(f"{key}={_quoted(value)}" for key, value in options.items())
+
+    def _other_hosts_first(self, left_host: str, left_port: int) -> dict[str, str]:
+        hosts = self._options.get("host", "").split(",")
+        ports = self._options.get("port", "").split(",")
+        ports = ports if len(ports) == len(hosts) else ports[:1] * len(hosts)
+        pairs = list(zip(hosts, ports, strict=True))
+        others = [pair for pair in pairs if pair[0] != left_host or int(pair[1] or _PORT) != left_port]
+        if len(others) == len(pairs) or "hostaddr" in self._options:
+            return {}
+        others += [pair for pair in pairs if pair not in others]
+        return {
+            "host": ",".join(host for host, _ in others),
+            "port": ",".join(port for _, port in others),
+        }
 
     @property
     def place(self) -> str:
@@ -139,6 +155,7 @@ def parse(text: str, *, is_argument: bool = False) -> PostgresUrl:
     stores = _count(options.pop("stores", str(STORES_DEFAULT)))
     if "," in options.get("host", "") or "," in options.get("hostaddr", ""):
         options.setdefault("target_session_attrs", "read-write")  # follows a fail-over
+        options.setdefault("connect_timeout", "2")  # one that is gone holds up the way to the others
     return PostgresUrl(name, stores, options)
 
 

@@ -23,6 +23,8 @@ CREATE TABLE busway.leases (
     holder BYTEA
 );
 
+ALTER TABLE busway.stores ADD COLUMN lineage TEXT COLLATE "C" NOT NULL DEFAULT '';
+
 INSERT INTO busway.leases SELECT store, NULL FROM busway.stores;
 
 CREATE FUNCTION busway.take_stores(
