@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ import pytest
 from busway.clock import Clock, Entropy
 from busway.safekeeping import store_copy
 from busway.safekeeping.bus_copy import StoreEnd, copy_bus
+from busway.safekeeping.store_copy import CopyRefused
 from busway.safekeeping.store_ends import ends_of
 from busway.store.contract import CommitBatch, Store
+from busway.store.stored_rows import StoredRows
 from tests.fault.test_refused_starts import refusal
 from tests.harness import filled_bus
 from tests.harness.filled_bus import Picture
@@ -89,23 +92,24 @@ def test_a_bus_moves_into_a_database_on_to_another_and_back_into_files(
     filled: Filled, postgres: PostgresServer, tmp_path: Path
 ) -> None:
     """Copy: numbers, counts, times, properties, sessions, dead letters, copies, events; no more, no less."""
-    east, west = postgres.database() + "?name=east&stores=6", postgres.database() + "?name=west&stores=9"
+    east = postgres.database() + "?name=east&stores=6"
+    west = [f"{postgres.database()}?name={name}&stores=4" for name in ("west", "south")]
     told = copied("--data", filled.copied_to(tmp_path), "--to", east)
     assert told["rows"]["messages"] > 300
     assert told["rows"]["chunks"] == filled_bus.EVENTS
     with RunningServer(tmp_path / "east", "--store", east) as server:
         assert filled.is_seen_in(server)
-    copied("--from", east, "--to", west)
-    with RunningServer(tmp_path / "west", "--store", west) as server:
+    copied("--from", east, "--to", west[0], "--to", west[1])
+    with RunningServer(tmp_path / "west", "--store", west[0], "--store", west[1]) as server:
         assert filled.is_seen_in(server)
     back = tmp_path / "back" / "data" / "stores"
     back.mkdir(parents=True)
-    copied("--from", west, "--to", f"sqlite:{back}")
+    copied("--from", west[0], "--from", west[1], "--to", f"sqlite:{back}")
     check = [str(BUSWAY), "check", "--data", str(back.parent)]
     assert "is whole" in subprocess.run(check, capture_output=True, text=True, check=True).stdout
     with RunningServer(tmp_path / "back") as server:
         assert filled.is_seen_in(server)
-    for url in (east, west):
+    for url in (east, *west):
         postgres.drop(url)
 
 
@@ -258,6 +262,62 @@ def test_a_copy_may_end_at_every_commit(
         pytest.fail("it does not come to an end")
     with RunningServer(tmp_path / "new") as server:
         assert filled.is_seen_in(server)
+
+
+class TamperingEnd(StoppingEnd):
+    """What was put there is changed before it is compared."""
+
+    def __init__(self, end: StoreEnd, path: Path, statement: str) -> None:
+        super().__init__(end, [0], is_durable=True)
+        self._path = path
+        self._statement = statement
+        self.rows = self._tampered
+
+    def _tampered(self, *, is_open: bool = False) -> StoredRows:
+        if is_open:
+            connection = apsw.Connection(str(self._path))
+            connection.execute(self._statement)
+            connection.close()
+        return self._end.rows(is_open=is_open)
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("DELETE FROM messages WHERE key = (SELECT max(key) FROM messages)", "messages"),
+        ("DELETE FROM message_runs WHERE key = (SELECT max(key) FROM message_runs)", "messages"),
+        ("UPDATE scheduled SET enqueued_at = enqueued_at + 1", "messages"),
+        ("UPDATE session_states SET set_at = set_at + 1", "states"),
+        ("DELETE FROM duplicate_ids WHERE message_id = (SELECT max(message_id) FROM duplicate_ids)", "ids"),
+        ("UPDATE log_chunks SET last_at = last_at + 1", "chunks"),
+        ("DELETE FROM expiry_entries", "index of expiry"),
+        (
+            "DELETE FROM session_messages WHERE key = (SELECT max(key) FROM session_messages)",
+            "index of sessions",
+        ),
+    ],
+)
+def test_what_is_not_there_as_it_was_put_is_noticed(
+    filled: Filled, tmp_path: Path, statement: str, said: str
+) -> None:
+    """Copy: everything is read back at the end; what is missing or other keeps the copy from being served."""
+    source, target = filled.copied_to(tmp_path) / "stores", tmp_path / "new"
+    target.mkdir()
+    clock, entropy = Clock(), Entropy()
+
+    def targets(stores: int) -> list[StoreEnd]:
+        ends = ends_of([f"sqlite:{target}"], clock, entropy, stores)
+        return [TamperingEnd(end, target / f"{end.name}.db", statement) for end in ends]
+
+    with pytest.raises(CopyRefused, match=f"is not what was put there \\({said}"):
+        asyncio.run(copy_bus(ends_of([f"sqlite:{source}"], clock, entropy), targets, _tell_nobody))
+    said_by_server = refusal(tmp_path / "other", 0, "--store", f"sqlite:{target / 'store-0.db'}")
+    assert "is being copied" in said_by_server
+
+
+def _tell_nobody(label: str) -> Callable[[int], None]:
+    del label
+    return lambda _count: None
 
 
 # -- refused

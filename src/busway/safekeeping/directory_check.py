@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from busway.broker.namespace.namespace import NAMESPACE_KEY, fragments_named, namespace_id
+from busway.broker.namespace.namespace import COPYING_KEY, NAMESPACE_KEY, fragments_named, namespace_id
 from busway.data_directory import DataDirectory
 from busway.safekeeping.stopped_copy import StoreFile
 from busway.staging.decisions import DECISION_PREFIX, Decision
@@ -184,6 +184,8 @@ class DirectoryCheck:
                 named.add(named.logs, log.store_name, log.log)
         elif key.startswith(GROUP_PREFIX):
             GroupRow.parse(key, text)
+        elif key == COPYING_KEY:
+            self._note("This is a part of a bus that is being copied: busway stores copy goes on with it.")
         else:
             self._note(f"This version does not know the catalogue's row {key!a}.")
 

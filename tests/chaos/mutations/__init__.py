@@ -15,6 +15,7 @@ adds the row that brings it back.
   staging      faults against writes in two phases
   reset        faults of a bus that is made as new, and of what is shipped
   safekeeping  faults against backups and checks
+  copies       faults against a bus that is copied to other stores
   letters      faults against dead letters that go back to work
   defects      the same for producers, budgets, addresses and waiting
   play         makes the copies, runs the tests, tells what they saw

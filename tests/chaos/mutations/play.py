@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tests.chaos.mutations.copies import COPIES
 from tests.chaos.mutations.databases import DATABASES
 from tests.chaos.mutations.defects import DEFECTS
 from tests.chaos.mutations.fault import ROOT, SOURCE, Fault, PlaceLost
@@ -37,6 +38,7 @@ FAULTS: Final = (
     *LETTERS,
     *RESET,
     *SAFEKEEPING,
+    *COPIES,
     *POSTGRES,
     *DATABASES,
 )
