@@ -40,7 +40,15 @@ GROWING = {
 PARTIAL = {"payloads_over"}
 SESSION = "session_plans"
 #: Statements that look at everything once, when a store is opened or copied.
-WHOLE = {"read_sharing", "read_last_payload", "read_fragments"}
+WHOLE = {
+    "read_sharing",
+    "read_last_payload",
+    "read_fragments",
+    "copy_rows",
+    "copy_sharing_rows",
+    "copy_duplicate_ids",
+    "copy_logs",
+}
 #: What else a row must be like, besides having the key that was looked for: it is as good as always so.
 FILTERS = {
     "payloads_drop": "copies = 0",

@@ -8,10 +8,12 @@
 
 -- session_plans --
 -- Of every session. Tables grow from nothing to millions of rows, or of dead versions, between two looks at their size.
--- So statements are planned for large tables: by index, row by row. Compiling them would cost more than it saves.
+-- So statements are planned for large tables: by index, row by row, in its order, so that a look for the latest version
+-- ends there. Compiling them would cost more than it saves.
 SELECT
     set_config('enable_seqscan', 'off', false), set_config('enable_hashjoin', 'off', false),
-    set_config('enable_mergejoin', 'off', false), set_config('jit', 'off', false),
+    set_config('enable_mergejoin', 'off', false), set_config('enable_bitmapscan', 'off', false),
+    set_config('jit', 'off', false),
     set_config('plan_cache_mode', 'force_generic_plan', false),
     set_config('max_parallel_workers_per_gather', '0', false)
 
