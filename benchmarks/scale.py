@@ -25,7 +25,7 @@ from busway.data_directory import DataDirectory
 from busway.message.message import NEVER_MS, PLACE_ACTIVE, PLACE_DEFERRED, Message
 from busway.model.descriptions import NewEntity, QueueDescription
 from busway.model.limits import Limits
-from busway.server import STORES_DEFAULT
+from busway.served_bus import STORES_DEFAULT
 from busway.store.sqlite.store import SqliteStore
 
 PLAIN, DEFERRED, SESSIONS = "plain", "deferred", "sessions"
