@@ -113,6 +113,26 @@ def test_a_bus_moves_into_a_database_on_to_another_and_back_into_files(
         postgres.drop(url)
 
 
+def test_a_copy_is_not_taken_for_an_older_state_of_what_had_its_name(
+    filled: Filled, postgres: PostgresServer, tmp_path: Path
+) -> None:
+    """Copy: a data directory that remembers stores of this name, which went far, serves the copy as it is."""
+    first, second = (f"{postgres.database()}?name=east&stores={STORES}" for _ in range(2))
+    copied("--data", filled.copied_to(tmp_path), "--to", first)
+    with RunningServer(tmp_path / "server", "--store", first) as server:
+        send = [str(BUSWAY), "send", "plain", "--count", "3", "--body", "far", "--data", str(server.data)]
+        for _ in range(3):
+            subprocess.run(send, capture_output=True, check=True)
+    copied("--from", first, "--to", second)
+    with RunningServer(tmp_path / "server", "--store", second) as server:
+        last = filled_bus.picture(server)["plain"][-1][0]
+        subprocess.run(send, capture_output=True, check=True)
+        assert filled_bus.picture(server)["plain"][-1][0] == last + 3
+    assert "lost commits" not in server.log.read_text()
+    for url in (first, second):
+        postgres.drop(url)
+
+
 def test_copies_of_a_publish_share_their_body_again(
     filled: Filled, postgres_url: str, tmp_path: Path
 ) -> None:
@@ -208,7 +228,7 @@ class StoppingEnd:
 
     def __init__(self, end: StoreEnd, left: list[int], *, is_durable: bool) -> None:
         self.name, self.shown = end.name, end.shown
-        self.held, self.rows = end.held, end.rows
+        self.held, self.rows, self.begin = end.held, end.rows, end.begin
         self._end = end
         self._left = left
         self._is_durable = is_durable

@@ -52,6 +52,10 @@ class StoreEnd(Protocol):
     def rows(self, *, is_open: bool = False) -> StoredRows:
         """What it holds; `is_open`: this process has the store open. Raises StoreError."""
 
+    def begin(self) -> None:
+        """It is empty, and comes to be a copy: nobody who knows another store of this name may take it for that one.
+        Raises StoreError."""
+
     def store(self) -> Store:
         """To be opened."""
 
@@ -131,6 +135,9 @@ class BusCopy:
                 f" {len(ends)} to copy them to: give as many, or more (of a database: stores={len(bus.stores)})."
             )
         notes = self._look()
+        for end, note in zip(ends, notes, strict=True):
+            if note is None and notes[0] is None:
+                end.begin()
         opened: list[Store] = []
         try:
             for end in ends:

@@ -50,6 +50,10 @@ class FileEnd:
             return NoRows(self.name)
         return FileRows(self.name, self._path, is_open=is_open)
 
+    def begin(self) -> None:
+        """What remembers a file lies beside it."""
+        self._path.with_suffix(".high-water").unlink(missing_ok=True)
+
     def store(self) -> Store:
         return SqliteStore(self.name, self._path, self._clock)
 
@@ -91,6 +95,11 @@ class DatabaseEnd:
 
         del is_open
         return DatabaseRows(self._database.url, self._number)
+
+    def begin(self) -> None:
+        from busway.store.postgres.database_rows import begin_behind
+
+        begin_behind(self._database.url, self._number, self._clock.wall_ms())
 
     def store(self) -> Store:
         from busway.store.postgres.store import PostgresStore

@@ -23,6 +23,7 @@ from busway.store.contract import (
 )
 from busway.store.log_rows import chunk_data
 from busway.store.postgres.commit_part import KEY_BLOCK, PartMaker
+from busway.store.postgres.database import prepare
 from busway.store.postgres.server_checks import check, connect, sentence_of
 from busway.store.postgres.url import PostgresUrl
 from busway.store.rows import message_of, unsealed
@@ -47,6 +48,20 @@ query = statements_of(__package__).query
 
 _PAGE_ROWS: Final = 2_000
 _PAGE_BYTES: Final = 2 << 20
+
+
+def begin_behind(url: PostgresUrl, number: int, count: int) -> None:
+    """An empty store gets that count as its epoch and as the number of its last commit. So whoever served another
+    store of this name before, and remembers how far it was, does not take this one for an older state of it. Raises
+    StoreError."""
+    prepare(url)
+    connection = connect(url)
+    try:
+        psycopg.RawCursor(connection).execute(query("copy_leap"), (number, count))
+    except psycopg.Error as error:
+        raise StoreError(sentence_of(error, url)) from error
+    finally:
+        connection.close()
 
 
 class DatabaseRows:

@@ -896,6 +896,13 @@ WHERE (log, producer) > ($1, $2) AND log BETWEEN $3 AND $4 ORDER BY log, produce
 -- All that is read is of one moment, however long that takes.
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY
 
+-- copy_leap --
+-- An empty store begins behind all that a store of this name can have had before.
+WITH raised AS (
+    UPDATE busway.stores SET epoch = greatest(epoch, $2::bigint) WHERE store = $1::integer
+)
+UPDATE busway.commits SET number = greatest(number, $2::bigint) WHERE store = $1::integer
+
 -- copy_session --
 -- And nobody's patience ends it.
 SELECT set_config('idle_in_transaction_session_timeout', '0', false), set_config('jit', 'off', false)
