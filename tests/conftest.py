@@ -33,6 +33,8 @@ SLOW = {
         "unit/broker/test_no_cycles.py",
         "unit/broker/test_publish_turns.py",
         "unit/chaos/test_crash_points.py",
+        "unit/cluster/test_cluster_node.py",
+        "upgrade/test_postgres_schema.py",
         "unit/gateway/test_amqp_no_cycles.py",
         "unit/gateway/test_amqp_strangers.py",
         "unit/gateway/test_sas_matrix_amqp.py",

@@ -328,7 +328,8 @@ class Server:
         stack.push_async_callback(self._doorway.close)
         await self._listen(stack)
         self._announcement("").record(self._directory, is_serving=False)
-        await sharing.enter(stack, f"{self._host}:{self._port}")
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        await sharing.enter(stack, f"{host}:{self._port}")
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
         """Besides the terminal; the oldest lines go when it has grown."""
@@ -370,6 +371,7 @@ class Server:
     def withdraw(self) -> None:
         """It is not served here any more."""
         self.bus = None
+        gc.unfreeze()  # what it was made of is garbage now
         self._announcement("").record(self._directory, is_serving=False)
         if self._options.ready_file is not None:
             self._options.ready_file.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ Parts (`python -m tests.chaos.run --only PART`), one file each:
                (`crash_world`) in this process; no root needed
                with topics, forwarding, partitioned entities (`crash_spread`) and transactions
                (`crash_transactions`) in runs of their own; `crash_picture` is what is compared
+  nodes        two nodes behind a balancer: the owner is killed, stopped, made to stand still
   changes      entities are changed in every way under the SDK's retries, with kill -9 in the middle (`changing_load`,
                `http_administrator`); and all cells of `tests.changes`
   partitions   one store of four hangs, fails or is taken out of service (`spread_load`, `fairness`)

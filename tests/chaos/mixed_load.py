@@ -45,6 +45,9 @@ class _Part:
             requires_duplicate_detection=self._resends,
         )
 
+    def served_by(self, server: RunningServer) -> None:
+        self._server = server
+
     async def finish(self, acknowledged_before: float) -> Verdict:
         await drain(self._server, self.name, self.history, sessions=SESSIONS if self._has_sessions else ())
         verdict = check(self.history, acknowledged_before=acknowledged_before, exactly_once=self._resends)
@@ -126,6 +129,11 @@ class MixedLoad:
         """Some connection broke just now."""
         for part in self._parts:
             part.history.note_cut(time.monotonic())
+
+    def drained_from(self, server: RunningServer) -> None:
+        """Another one than at the beginning serves the queues in the end."""
+        for part in self._parts:
+            part.served_by(server)
 
     def sends(self) -> list[Operation]:
         """All of them so far."""

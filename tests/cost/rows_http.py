@@ -53,10 +53,19 @@ def metrics(scene: Scene, n: int) -> None:
     scene.ask_http("GET", "metrics")
 
 
+@row(NOBODY, HTTP, "StatusPage.ready", "ask {n} times in one go whether it is ready", 1_500, few=50)
+def asked_for_readiness(scene: Scene, n: int) -> None:
+    _pipeline(scene, "ready", n)
+
+
 @row(NOBODY, HTTP, "StatusPage.health", "ask {n} times in one go whether it is healthy", 1_500, few=50)
 def pipelined(scene: Scene, n: int) -> None:
+    _pipeline(scene, "health", n)
+
+
+def _pipeline(scene: Scene, path: str, n: int) -> None:
     client = scene.http()
-    data = client.request("GET", "health") * n
+    data = client.request("GET", path) * n
     with scene.measured():
         client.write(data)
         if scene.reads:
@@ -265,6 +274,11 @@ def delete_rule(scene: Scene, n: int) -> None:
 def stores(scene: Scene, n: int) -> None:
     crowd(scene, n)
     scene.ask_http("GET", "$stores")
+
+
+@row(MANAGE, HTTP, "NodesRoute.nodes", "ask who shares the stores")
+def nodes(scene: Scene, _n: int) -> None:
+    scene.ask_http("GET", "$nodes")
 
 
 @row(

@@ -26,6 +26,8 @@ class RunningServer:
         self._environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self.ready: dict[str, object] = {}
+        #: Of its present life, in the file.
+        self._log_began = 0
 
     def __enter__(self) -> RunningServer:
         return self.start()
@@ -68,6 +70,7 @@ class RunningServer:
         (self.data / "server.json").unlink(missing_ok=True)
         command = [str(BUSWAY), "serve", "--data", str(self.data), "--port", port]
         with self.log.open("ab") as log:
+            self._log_began = log.tell()
             self._process = subprocess.Popen(
                 [*command, "--ready-file", str(self._ready_file), *self._arguments],
                 stdout=log,
@@ -84,7 +87,7 @@ class RunningServer:
         self.launch()
         self.ready = self._wait_for(self.data / "server.json", seconds_max)
         deadline = time.monotonic() + seconds_max
-        while "standby: " not in self.log.read_text():
+        while b"standby: " not in self.log.read_bytes()[self._log_began :]:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"the server is no standby:\n{self.log.read_text()[-4000:]}")
             time.sleep(0.005)
@@ -105,10 +108,12 @@ class RunningServer:
         found: dict[str, object] = json.loads(file.read_text())
         return found
 
-    def asked(self, path: str) -> tuple[int, str]:
+    def asked(self, path: str, seconds_max: float = 5.0) -> tuple[int, str]:
         """Status and body of a request without a key; status 0 when nobody answers."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{path}", timeout=5) as answer:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.port}/{path}", timeout=seconds_max
+            ) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:

@@ -49,10 +49,9 @@ class ClusterNode:
 
     def __init__(self, urls: Sequence[PostgresUrl], clock: Clock, settings: NodeSettings) -> None:
         self.settings = settings
-        member = Member(settings.name, settings.life, settings.address, settings.version)
+        member = Member(settings.name, settings.life, settings.address, settings.version, settings.lease_s)
         self._keepers = {
-            url.place: LeaseKeeper(url, clock, member, settings.lease_s, settings.last_life, self._told)
-            for url in urls
+            url.place: LeaseKeeper(url, clock, member, settings.last_life, self._told) for url in urls
         }
         self._loop: asyncio.AbstractEventLoop
         self._news = asyncio.Event()
@@ -253,7 +252,7 @@ class ClusterNode:
 
 
 def _state_of(member: MemberRow, stores: int, lease_s: float) -> str:
-    if member.silent_ms > lease_s * 1000:
+    if member.silent_ms > max(lease_s, member.lease_s) * 1000:
         return "silent"
     return "owner" if stores else "standby"
 

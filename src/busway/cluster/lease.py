@@ -18,6 +18,8 @@ first. That ends with the tenth lease, or a dead node's stores would never be ta
 what was seen on one connection is not compared with what is seen on the next: a database that was restarted may have
 lost the last beats, which are not waited for.
 
+How long a lease is stands beside the beat, so that nodes may differ.
+
 Times are seconds of a clock that goes on while the machine sleeps (`boot_time`).
 """
 

@@ -61,7 +61,6 @@ class LeaseKeeper:
         url: PostgresUrl,
         clock: Clock,
         node: Member,
-        lease_s: float,
         last_life: bytes,
         changed: Callable[[], None],
     ) -> None:
@@ -69,7 +68,7 @@ class LeaseKeeper:
         self.url = url
         self._clock = clock
         self._node = node
-        self._lease_s = lease_s
+        self._lease_s = node.lease_s
         self._last_life = last_life
         self._changed = changed
         self._entries = 0
@@ -82,7 +81,7 @@ class LeaseKeeper:
         self._is_stopping = False
         # For others to read.
         self.standing = Standing.UNKNOWN
-        self.lease = OwnLease(lease_s)
+        self.lease = OwnLease(node.lease_s)
         #: Ours in this database at the moment.
         self.incarnation = b""
         self.stores: tuple[int, ...] = ()
@@ -192,8 +191,10 @@ class LeaseKeeper:
         for gone in self._watches.keys() - present.keys():
             del self._watches[gone]
         for incarnation, member in present.items():
-            watch = self._watches.setdefault(incarnation, LeaseWatch(self._lease_s))
-            watch.seen(member.beat, asked_s, answered_s)
+            if incarnation not in self._watches:
+                # Who was started with a longer lease believes in it for as long.
+                self._watches[incarnation] = LeaseWatch(max(self._lease_s, member.lease_s))
+            self._watches[incarnation].seen(member.beat, asked_s, answered_s)
         self.members = tuple(sight.members)
         self._counts = Counter(sight.holders.values())
 

@@ -39,15 +39,15 @@ _MEMBERS: Final[Statement] = (
 SELECT
     node, incarnation, beat, address, version, weight, draining::integer,
     (extract(EPOCH FROM clock_timestamp() - beaten_at) * 1000)::bigint,
-    (extract(EPOCH FROM clock_timestamp() - started_at) * 1000)::bigint
+    (extract(EPOCH FROM clock_timestamp() - started_at) * 1000)::bigint, lease_ms
 FROM busway.members ORDER BY node""",
     (),
 )
 _JOIN: Final = """
 INSERT INTO busway.members
-    (node, incarnation, beat, beaten_at, started_at, address, version, weight, draining)
+    (node, incarnation, beat, beaten_at, started_at, lease_ms, address, version, weight, draining)
 VALUES (
-    convert_from($1::bytea, 'UTF8'), $2::bytea, 0, clock_timestamp(), clock_timestamp(),
+    convert_from($1::bytea, 'UTF8'), $2::bytea, 0, clock_timestamp(), clock_timestamp(), $6::bigint,
     convert_from($3::bytea, 'UTF8'), convert_from($4::bytea, 'UTF8'), $5::integer, false
 )
 ON CONFLICT DO NOTHING"""
@@ -80,6 +80,8 @@ class Member:
     incarnation: bytes
     address: str
     version: str
+    #: For how long it believes in its stores.
+    lease_s: float
     weight: int = 1
 
 
@@ -153,6 +155,7 @@ class LeaseRows:
             member.address.encode(),
             member.version.encode(),
             integer(member.weight),
+            bigint(round(member.lease_s * 1000)),
         )
         displacing: list[Statement] = []
         if displaced is not None:
@@ -196,6 +199,7 @@ def _member(rows: pq.abc.PGresult, row: int) -> MemberRow:
         beat=_bigint(rows, row, 2),
         address=_text(rows, row, 3),
         version=_text(rows, row, 4),
+        lease_s=_bigint(rows, row, 9) / 1000,
         weight=_integer(rows, row, 5),
         is_draining=_integer(rows, row, 6) == 1,
         silent_ms=_bigint(rows, row, 7),

@@ -103,6 +103,25 @@ def test_a_silent_nodes_stores_are_taken_and_its_commits_come_too_late(
     asyncio.run(play())
 
 
+def test_whoever_waits_waits_for_the_lease_of_the_node_that_has_the_stores(
+    urls: tuple[str, str], make_node: MakeNode
+) -> None:
+    """S-1: nodes may have been started with different leases; the owner believes in its own."""
+
+    async def play() -> None:
+        first, second = make_node("a", urls[0], lease_s=4.0), make_node("b", urls[0], lease_s=1.0)
+        async with entered(first, second):
+            await first.owned()
+            await until(lambda: second.holder is not None)
+            [keeper] = first._keepers.values()
+            lease = keeper.lease
+            silence(first)
+            await second.owned()
+            assert lease.until < boot_time()
+
+    asyncio.run(play())
+
+
 def test_a_node_that_stops_frees_its_stores_at_once(urls: tuple[str, str], make_node: MakeNode) -> None:
     """S-1: also when leases are long."""
 

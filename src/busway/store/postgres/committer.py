@@ -199,7 +199,10 @@ class Committer:
             )
         node, address = [(found.get_value(0, column) or b"").decode() for column in (0, 1)]
         whose = f"the node {node}{f' at {address}' if address else ''}" if node else "a node that is gone"
-        return StoreUnavailable(f"The store {self._url.store_name(store)} is held by {whose}.")
+        return StoreUnavailable(
+            f"The store {self._url.store_name(store)} is held by {whose}: stop that server; one that was killed is"
+            " started again and stopped."
+        )
 
     def _take(
         self,

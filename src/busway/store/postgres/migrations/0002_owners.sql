@@ -6,6 +6,7 @@ CREATE TABLE busway.members (
     beat BIGINT NOT NULL,
     beaten_at TIMESTAMPTZ NOT NULL,
     started_at TIMESTAMPTZ NOT NULL,
+    lease_ms BIGINT NOT NULL,
     address TEXT NOT NULL,
     certificate BYTEA,
     version TEXT NOT NULL,
