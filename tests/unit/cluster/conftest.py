@@ -12,7 +12,8 @@ from busway.clock import Clock, Entropy
 from busway.cluster.cluster_node import ClusterNode, NodeSettings
 from busway.store.postgres.url import parse
 
-LEASE_S = 1.0
+#: Longer than a busy machine lets a thread wait, now and then.
+LEASE_S = 2.0
 MakeNode = Callable[..., ClusterNode]
 
 

@@ -340,7 +340,8 @@ CREATE TABLE busway.catalogue (
 
 -- Servers that use this database, or did: nodes. A node draws a new incarnation whenever it enters itself, so one that
 -- has no row any more is gone for good. `beat` rises while it lives; nobody compares times, and `beaten_at` is for
--- people. For `lease_ms` it believes in its stores, so whoever waits for them waits as long. `address` is where it is to be found. For nodes that speak to one another: `certificate`.
+-- people. For `lease_ms` it believes in its stores, so whoever waits for them waits as long. `address` is where it is
+-- to be found. For nodes that speak to one another: `certificate`.
 CREATE TABLE busway.members (
     node TEXT COLLATE "C" PRIMARY KEY,
     incarnation BYTEA NOT NULL UNIQUE,
