@@ -211,7 +211,8 @@ def test_while_the_database_stands_still_no_lease_changes_hands(
             [message] = receiver.receive_messages(1)
             own_postgres.pause()
             time.sleep(still_s)
-            assert json.loads(owner.asked("ready")[1])["status"] == "suspended"
+            said = json.loads(owner.asked("ready")[1])["status"]
+            assert said == ("suspended" if still_s > 5 else "ready")
             own_postgres.resume()
             passed_until(lambda: is_ready(owner), 10.0)
             receiver.complete_message(message)
@@ -325,10 +326,10 @@ def test_an_owner_that_is_cut_off_for_a_moment_goes_on(
 def test_a_slow_way_to_the_database_costs_the_owner_nothing(
     postgres: PostgresServer, postgres_url: str, tmp_path: Path
 ) -> None:
-    """S-1: answers that take 0.4 s, one after the other, for three leases."""
+    """S-1: answers that take 0.4 s, one after the other, for more than a lease."""
     with cut_off(tmp_path, postgres, postgres_url, *CALM) as (owner, standby, proxy):
         proxy.delay_s = 0.2
-        time.sleep(6.0)
+        time.sleep(8.0)
         assert (is_ready(owner), is_ready(standby)) == (True, False)
         send(owner, "one")
         proxy.delay_s = 0.0
