@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from busway.client.administration import ServiceBusAdministrationClient
 from busway.client.errors import ClientError
 from busway.client.messages import ServiceBusMessage, ServiceBusReceivedMessage
 from busway.client.service_bus_client import ServiceBusClient
+from tests.harness.postgres_server import PostgresServer
 from tests.harness.running_server import RunningServer
 
 pytestmark = pytest.mark.fault
@@ -60,11 +62,25 @@ async def _work(server: RunningServer, queue: str, other: str | None, committed:
         await asyncio.gather(*[worker() for _ in range(AT_ONCE)], return_exceptions=True)
 
 
+@pytest.fixture(params=["files", "postgres"])
+def stores(request: pytest.FixtureRequest) -> Iterator[list[str]]:
+    """Arguments of the server: four files, or a store in each of four databases."""
+    if request.param == "files":
+        yield []
+        return
+    postgres: PostgresServer = request.getfixturevalue("postgres")
+    urls = [postgres.database() for _ in range(4)]
+    yield [word for at, url in enumerate(urls) for word in ("--store", f"{url}?name=db{at}&stores=1")]
+    for url in urls:
+        postgres.drop(url)
+
+
 @pytest.mark.parametrize("crosses", [False, True])
-def test_a_killed_server_tears_no_transaction_apart(tmp_path: Path, crosses: bool) -> None:
-    """TX-8, TX-3: a job is gone exactly when its results are there, also when they move on to another entity."""
+def test_a_killed_server_tears_no_transaction_apart(tmp_path: Path, crosses: bool, stores: list[str]) -> None:
+    """TX-8, TX-3: a job is gone exactly when its results are there, also when they move on to another entity, in
+    another file or database."""
     committed: set[bytes] = set()
-    with RunningServer(tmp_path) as server:
+    with RunningServer(tmp_path, *stores) as server:
         with ServiceBusAdministrationClient.from_connection_string(
             server.connection_string
         ) as administration:

@@ -76,6 +76,7 @@ def test_no_time_out_hits_a_commit(own_postgres: PostgresServer, tmp_path: Path)
             assert await active_numbers(store, fragment) == [1]
 
         World("postgres", tmp_path, url).run(play)
+        assert "canceling" not in own_postgres.log_text()
         own_postgres.set("synchronous_standby_names", "''")
 
 

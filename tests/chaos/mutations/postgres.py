@@ -7,6 +7,8 @@ from typing import Final
 from tests.chaos.mutations.fault import Fault
 
 _FAULTS: Final = "tests/store_contract/test_postgres_faults.py"
+_ENDS: Final = "tests/store_contract/test_postgres_ends.py"
+_RESTORES: Final = "tests/fault/test_postgres_restores.py"
 
 POSTGRES: Final = (
     Fault(
@@ -48,5 +50,37 @@ POSTGRES: Final = (
         "                elif len(parts) > 1:\n",
         "                elif len(parts) > 99:\n",
         (f"{_FAULTS}::test_what_one_store_cannot_write_fails_no_other",),
+    ),
+    Fault(
+        "a store that was put back goes on",
+        "commits that were reported and are not there are noticed",
+        "busway/store/postgres/loss.py",
+        "    missing = max(mark.number - row.number, mark.lost, 0)\n",
+        "    missing = 0\n",
+        (f"{_RESTORES}::test_a_restore_while_the_server_is_away_is_noticed_by_its_note",),
+    ),
+    Fault(
+        "another database is the same one",
+        "where the cluster or the database is another one, commits may be missing",
+        "busway/store/postgres/loss.py",
+        '    return 1 if row.lineage not in ("", lineage) and not is_known else 0\n',
+        "    return 0\n",
+        (f"{_RESTORES}::test_an_old_dump_is_noticed[data directory lost]",),
+    ),
+    Fault(
+        "no number leaps",
+        "after a loss no sequence number is given out a second time",
+        "busway/broker/namespace/lost_commits.py",
+        "            counters.last_counter = min(counters.last_counter + NUMBERS_LEAP, last)\n",
+        "",
+        (f"{_RESTORES}::test_a_restore_while_the_server_is_away_is_noticed_by_its_note",),
+    ),
+    Fault(
+        "whoever stands still in a commit keeps the store",
+        "the first half of a pipeline holds a store no longer than a second",
+        "busway/store/postgres/committer.py",
+        "                if error.sqlstate == _LOCKED_STATE:\n",
+        "                if error.sqlstate is None:\n",
+        (f"{_ENDS}::test_a_client_that_stopped_in_the_middle_of_its_commit_holds_a_store_for_a_second",),
     ),
 )
