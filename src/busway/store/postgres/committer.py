@@ -52,6 +52,8 @@ T = TypeVar("T")
 
 #: How long a commit may take, with all that is tried to bring it to an end.
 PATIENCE_S: Final = 5.0
+#: Of a store whose openings are answered by nobody: the last ones are known again.
+_OPENINGS_MAX: Final = 8
 #: A lock was not to be had in time.
 _LOCKED_STATE: Final = "55P03"
 #: Between two tries.
@@ -232,7 +234,7 @@ class Committer:
             _number(commits, 0, 1),
         )
         lost = lost_commits(before, mark, lineage, holder)
-        mark.openings.append(opening)
+        mark.openings = [*mark.openings[-_OPENINGS_MAX:], opening]
         if lost:
             mark.lost = lost
             self._high_water.save()
