@@ -267,15 +267,19 @@ class Server:
         config = self.read_config()
         if config is not None and "File" in config.log_types:
             self._log_to_file(stack)
-        self._stalls.start()
-        stack.callback(self._stalls.stop)
         if any(is_postgres(address) for address in options.store_urls):
             await self._share(stack)
             return
         bus = self.bus = self.new_bus()
         await bus.start(stack, config)
         self._doorway.open(bus.amqp, bus.http)
+        self._watch_loop(stack)
         await self._listen(stack)
+
+    def _watch_loop(self, stack: contextlib.AsyncExitStack) -> None:
+        """Once the start is over: nobody waits during it."""
+        self._stalls.start()
+        stack.callback(self._stalls.stop)
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Serves until then."""
@@ -330,6 +334,7 @@ class Server:
         self._announcement("").record(self._directory, is_serving=False)
         host = f"[{self._host}]" if ":" in self._host else self._host
         await sharing.enter(stack, f"{host}:{self._port}")
+        self._watch_loop(stack)
 
     def _log_to_file(self, stack: contextlib.AsyncExitStack) -> None:
         """Besides the terminal; the oldest lines go when it has grown."""
