@@ -42,9 +42,9 @@ LATENCY_P99 = Bar(0.7, 0.5, "0.78x")
 
 AGAINST_TODAY = {
     "partitioned": Bar(0.65, 0.5, "1x"),
-    "sessions": Bar(0.65, 0.5, "1x"),
-    "duplicates": Bar(0.65, 0.5, "1x"),
-    "topic": Bar(0.65, 0.5, "1x"),
+    "sessions": Bar(0.8, 0.65, "1x"),
+    "duplicates": Bar(0.8, 0.65, "1x"),
+    "topic": Bar(0.8, 0.65, "1x"),
     "hub-batches": Bar(0.8, 0.6, "1x"),
     "hub-single": Bar(0.8, 0.6, "1x"),
     "hub-bulk": Bar(0.8, 0.6, "1x"),
