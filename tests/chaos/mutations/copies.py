@@ -68,6 +68,14 @@ COPIES: Final = (
         (f"{_ROWS}::test_reading_goes_on_behind_any_row",),
     ),
     Fault(
+        "a copy begins at its first commit",
+        "it is not taken for an older state of what had its name before",
+        "busway/safekeeping/store_ends.py",
+        "        begin_behind(self._database.url, self._number, self._clock.wall_ms())\n",
+        "        begin_behind(self._database.url, self._number, 1)\n",
+        (f"{_TESTS}::test_a_copy_is_not_taken_for_an_older_state_of_what_had_its_name",),
+    ),
+    Fault(
         "a hub looks for its logs under their old keys",
         "fragments have other keys in other stores",
         "busway/safekeeping/catalogue_map.py",
