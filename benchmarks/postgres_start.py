@@ -26,6 +26,7 @@ from busway.store.postgres.store import PostgresStore
 from busway.store.postgres.url import parse
 
 _BODY_BYTES = 100
+_CREATED_AT_ONCE = 500
 
 
 def postgres_start(bench: Bench, report: Report) -> None:
@@ -58,7 +59,9 @@ async def _create(server: BusOnPostgres, queues: int) -> None:
     namespace = Namespace("busway", stores, Clock(), Entropy(), Limits())
     await namespace.open()
     try:
-        await namespace.create([NewEntity(QueueDescription(f"idle-{number}")) for number in range(queues)])
+        for first in range(0, queues, _CREATED_AT_ONCE):
+            numbers = range(first, min(first + _CREATED_AT_ONCE, queues))
+            await namespace.create([NewEntity(QueueDescription(f"idle-{number}")) for number in numbers])
     finally:
         await namespace.close()
 
