@@ -38,6 +38,27 @@ CLIENT_TIMERS: Final = (
         ),
     ),
     *timers_in(
+        "busway/safekeeping/store_ends.py",
+        Timer(
+            "DatabaseEnd._check_idle",
+            LOOKS,
+            "sessions of others in a database that is copied from or to",
+            "their end: those of a process that was killed are gone after a moment",
+            "nothing is copied, one sentence and status 1",
+            "server/test_stores_copy::test_nothing_is_touched_that_somebody_works_with",
+            longest_s=3,
+        ),
+        Timer(
+            "DatabaseEnd._check_idle",
+            WAITS,
+            "between two looks",
+            "",
+            "the next look",
+            "server/test_stores_copy::test_nothing_is_touched_that_somebody_works_with",
+            longest_s=0.1,
+        ),
+    ),
+    *timers_in(
         "busway/cli/events.py",
         Timer(
             "_tail",
