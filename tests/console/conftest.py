@@ -14,7 +14,7 @@ from tests.harness.running_server import RunningServer
 
 pytest.importorskip("playwright", reason="make setup installs Playwright")
 
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Page, expect, sync_playwright
 
 CHROMIUM = "/usr/bin/chromium"
 #: It runs as root in many places, without a screen, and looks nothing up by itself.
@@ -69,7 +69,7 @@ def open_page(browser: Browser) -> Iterator[Opened]:
             page.on("pageerror", lambda error: complaints.append(str(error)))
             page.on(
                 "console",
-                lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
+                lambda said: complaints.append(said.text) if _is_complaint(said) else None,
             )
         page.goto(address)
         return page
@@ -78,6 +78,11 @@ def open_page(browser: Browser) -> Iterator[Opened]:
     for context in contexts:
         context.close()
     assert complaints == []
+
+
+def _is_complaint(said: ConsoleMessage) -> bool:
+    """A refusal of the server is told to the user; the browser notes it besides."""
+    return said.type in ("error", "warning") and not said.text.startswith("Failed to load resource")
 
 
 def sign_in(page: Page, text: str) -> None:

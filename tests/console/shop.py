@@ -42,7 +42,11 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
 async def _fill(connection_string: str) -> None:
     async with ServiceBusClient.from_connection_string(connection_string) as client:
         async with client.get_queue_sender("orders") as sender:
-            await sender.send_messages([_order(n) for n in range(160)])
+            for customer in range(16):  # a batch for a partitioned queue has one key
+                orders = [
+                    _order(n, customer) for n in range(160) if n % 16 == customer and n % 7 <= customer % 8
+                ]
+                await sender.send_messages(orders)
         async with client.get_queue_sender("invoices") as sender:
             await sender.send_messages([_order(n) for n in range(12)])
         async with client.get_queue_sender("carts") as sender:
@@ -57,11 +61,12 @@ async def _fill(connection_string: str) -> None:
                 )
 
 
-def _order(n: int) -> ServiceBusMessage:
+def _order(n: int, customer: int | None = None) -> ServiceBusMessage:
     body = {"order": 1000 + n, "items": [{"sku": f"A-{n % 7}", "count": 1 + n % 3}], "note": "Grüße, ☕"}
     return ServiceBusMessage(
         json.dumps(body, ensure_ascii=False).encode(),
         message_id=f"order-{n}",
+        partition_key=None if customer is None else f"customer-{customer}",
         subject="new",
         content_type="application/json",
         application_properties={"region": ("north", "south")[n % 2], "total": 20 + 3 * n},

@@ -56,9 +56,14 @@ def guess(scene: Scene, n: int) -> None:
 
 @row(LISTEN, HTTP, "ConsoleRoutes.leave_token", "leave a token beside {n}", CODES_MAX, few=16, growth=FLAT)
 def leave_token(scene: Scene, n: int) -> None:
-    token = _leave(scene, n)
+    client, token = HttpClient(scene.world), _leave(scene, n)
+    scene.leave(client.close)
     body = json.dumps({"token": token, "below": ""}).encode()
-    scene.ask_http("POST", "$console/codes", body, {"Authorization": token}, status=201)
+    request = client.request("POST", "$console/codes", body, {"Authorization": token})
+    with scene.measured():
+        client.write(request)
+        if scene.reads:
+            assert client.hear() == 201
 
 
 def _leave(scene: Scene, n: int) -> str:

@@ -3,6 +3,7 @@
 from tests.cost import (
     rows_amqp,
     rows_http,
+    rows_http_browsing,
     rows_http_console,
     rows_http_messages,
     rows_http_pipelines,
@@ -17,6 +18,7 @@ __all__ = [
     "ROWS",
     "rows_amqp",
     "rows_http",
+    "rows_http_browsing",
     "rows_http_console",
     "rows_http_messages",
     "rows_http_pipelines",

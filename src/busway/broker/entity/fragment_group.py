@@ -306,6 +306,13 @@ class FragmentGroup(Outlet):
             f"'{self.settings.path}' is partitioned: its messages cannot be deleted in batches."
         )
 
+    async def delete_by_number(self, numbers: list[int]) -> list[int]:
+        """One fragment after the other: what is deleted stays so when the next one's store is away."""
+        deleted: list[int] = []
+        for index, some in _grouped(numbers, index_of_number).items():
+            deleted += await self.member(index).delete_by_number(some)
+        return deleted
+
     async def cancel_scheduled(self, numbers: list[int]) -> None:
         """S-33, S-38: one missing number fails the whole request, before anything is cancelled."""
         parts = _grouped(numbers, index_of_number)

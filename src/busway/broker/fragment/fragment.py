@@ -445,6 +445,9 @@ class Fragment(Outlet):
         deleted = self.reads.delete_messages(count, enqueued_before_ms, session_id, holds_session)
         return await read(self.settings.path, deleted)
 
+    async def delete_by_number(self, numbers: list[int]) -> list[int]:
+        return await read(self.settings.path, self.reads.delete_by_number(numbers))
+
     async def cancel_scheduled(self, numbers: list[int]) -> None:
         await read(self.settings.path, self.reads.cancel_scheduled(numbers))
 

@@ -346,6 +346,11 @@ class MessageSessions:
         self.held(session_id)
         return None if row is None else row.state or None
 
+    async def seen_state(self, session_id: str) -> bytes | None:
+        """For whoever looks and holds nothing: as it was a moment ago."""
+        row = await self._fragment.store.session(self._fragment.key, session_id)
+        return None if row is None else row.state or None
+
     async def set_state(self, session_id: str, state: bytes | None) -> None:
         """X-15: counts in the entity's size; None clears it, and so does a state without a byte."""
         fragment = self._fragment

@@ -130,6 +130,7 @@ _TABLE: Final = (
     (_S.LOCKED, _I.EXPIRED_TO_DEAD_LETTER, _S.DEAD_LETTERED),
     # Deferred messages are not swept (M-45): they expire when somebody asks for them, or when a claim gives them up.
     (_S.DEFERRED, _I.CONSUMED, _S.GONE),
+    (_S.DEFERRED, _I.DELETED, _S.GONE),
     (_S.DEFERRED, _I.EXPIRED, _S.GONE),
     (_S.DEFERRED, _I.EXPIRED_TO_DEAD_LETTER, _S.DEAD_LETTERED),
     (_S.DEFERRED, _I.RESUBMITTED, _S.GONE),

@@ -168,6 +168,10 @@ class Outlet:
         """`holds_session`: whether whoever asks holds that session; asked at the moment of the deletion."""
         raise NotImplementedError
 
+    async def delete_by_number(self, numbers: list[int]) -> list[int]:
+        """In whatever state; those that are gone then."""
+        raise NotImplementedError
+
     # -- sessions
 
     async def accept_session(

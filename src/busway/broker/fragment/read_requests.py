@@ -27,6 +27,13 @@ _DELETE_PAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 _CONSUMED: Final = step_of(MessageState.DEFERRED, MessageInput.CONSUMED)
 _DELETED: Final = step_of(MessageState.ACTIVE, MessageInput.DELETED)
 CANCELLED: Final = step_of(MessageState.SCHEDULED, MessageInput.CANCELLED)
+_DELETED_DEFERRED: Final = step_of(MessageState.DEFERRED, MessageInput.DELETED)
+#: Where a message may lie, and what its deletion is there.
+_DELETIONS: Final = (
+    (PLACE_ACTIVE, _DELETED),
+    (PLACE_DEFERRED, _DELETED_DEFERRED),
+    (PLACE_SCHEDULED, CANCELLED),
+)
 T = TypeVar("T")
 
 
@@ -198,6 +205,53 @@ class ReadRequests:
         if deleted:
             await fragment.durable()
         return deleted
+
+    async def delete_by_number(self, numbers: list[int]) -> list[int]:
+        """Those of these messages that nobody holds, in whatever state: active, deferred or scheduled. Returns the
+        numbers of what is gone."""
+        fragment = self._fragment
+        fragment.check_receivable()
+        wanted = sorted(set(numbers))
+        if len(wanted) > fragment.runtime.limits.batch_delete_messages_max:
+            raise ArgumentOutOfRange(
+                f"At most {fragment.runtime.limits.batch_delete_messages_max} messages are deleted at a time."
+            )
+        deleted: list[int] = []
+        for place, step in _DELETIONS:
+            if len(deleted) == len(wanted):
+                break
+            page = await fragment.store.by_number(fragment.key, place, wanted)
+            fragment.check_receivable()
+            free = self._free_at(place, page.messages)
+            if free:
+                if place == PLACE_ACTIVE:
+                    fragment.withdraw(free)
+                self._join_removal(step, free)
+                deleted += [message.sequence_number for message in free]
+        if deleted:
+            await fragment.durable()
+        return deleted
+
+    def _free_at(self, place: int, messages: list[Message]) -> list[Message]:
+        """Of those read at a place the ones that may go: not locked, not claimed, not on their way."""
+        fragment = self._fragment
+        if place == PLACE_ACTIVE:
+            return self._unheld(messages, None, None)
+        if place == PLACE_DEFERRED:
+            held = fragment.locks.deferred
+            return [
+                message
+                for message in messages
+                if message.sequence_number not in held
+                and stamp_of(message.changes) is None
+                and not fragment.horizon.hides(message.sequence_number)
+            ]
+        withheld = fragment.intake.withheld
+        return [
+            message
+            for message in messages
+            if message.sequence_number not in withheld and not fragment.horizon.hides(message.sequence_number)
+        ]
 
     async def _active_page(self, after: int, count: int, session_id: str | None) -> Page:
         fragment = self._fragment

@@ -43,6 +43,7 @@ from busway.gateway.http.call import Call, host_of
 from busway.gateway.http.console.console_routes import FULL, ConsoleRoutes
 from busway.gateway.http.console.live import LIVE_PATH
 from busway.gateway.http.event_hubs import ConsumerGroupRoutes, HubMessages, HubRoutes, PartitionsRoute
+from busway.gateway.http.messages.browsing import Browsing
 from busway.gateway.http.messages.messages import Messages, WireCodec
 from busway.gateway.http.operator_routes import (
     BackupMaker,
@@ -151,6 +152,7 @@ class HttpGateway:
             entities=EntityRoutes(namespace, clock),
             subscriptions=SubscriptionRoutes(namespace, clock),
             rules=RuleRoutes(namespace, clock),
+            browsing=Browsing(namespace, codec),
             console=self._console,
             staging=None if stagings is None else StagingRoute(stagings, hubs, self.bulk),
             hubs=None if hubs is None else _hubs_answering(hubs, clock, self.bulk),

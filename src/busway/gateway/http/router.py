@@ -39,6 +39,7 @@ from busway.gateway.http.bulk.staging_route import StagingRoute
 from busway.gateway.http.call import Call
 from busway.gateway.http.console.console_routes import ConsoleRoutes
 from busway.gateway.http.event_hubs import ConsumerGroupRoutes, HubMessages, HubRoutes, PartitionsRoute
+from busway.gateway.http.messages.browsing import Browsing
 from busway.gateway.http.messages.messages import Messages, is_lock
 from busway.gateway.http.operator_routes import (
     BackupRoute,
@@ -109,6 +110,7 @@ class Answering:
     entities: EntityRoutes
     subscriptions: SubscriptionRoutes
     rules: RuleRoutes
+    browsing: Browsing
     console: ConsoleRoutes
     staging: StagingRoute | None = None
     hubs: HubsAnswering | None = None
@@ -119,6 +121,7 @@ def table(of: Answering) -> list[Row]:
         *_without_key(of.metrics, of.status, of.console),
         *(_hubs(of.hubs) if of.hubs is not None else ()),
         *_claims(of.claims),
+        *_browsing(of.browsing),
         *_messages(of.messages),
         *_operator(of.operators, of.nodes, of.reset, of.backup, of.pipelines),
         *_figures(of.console),
@@ -205,6 +208,17 @@ def _messages(messages: Messages) -> Iterator[Row]:
         others=None,
         is_raw=True,
     )
+
+
+def _browsing(browsing: Browsing) -> Iterator[Row]:
+    require = browsing.require
+    yield Row("{entity...}/$messages", {READ: browsing.list}, require)
+    yield Row("{entity...}/$messages/delete", {"POST": browsing.delete}, require)
+    yield Row("{entity...}/$messages/{number}", {READ: browsing.message}, require)
+    yield Row(
+        "{entity...}/$messages/locked/{token}/{verb=defer|deadletter}", {"POST": browsing.settle}, require
+    )
+    yield Row("{entity...}/$sessions", {READ: browsing.sessions}, require)
 
 
 def _operator(

@@ -48,6 +48,7 @@ GONE_MAX: Final = 10_000
 COLUMNS: Final = (
     *("path", "kind", "status", "active", "deadLettered", "scheduled", "deferred", "transfer"),
     *("transferDeadLettered", "sizeInBytes", "inPerSecond", "outPerSecond", "fragments", "availability"),
+    "requiresSession",
 )
 _KINDS: Final[dict[type[Description], str]] = {
     QueueDescription: "queue",
@@ -242,7 +243,8 @@ class Overview:
         if counts.availability != "Unknown":
             numbers = list(_NUMBERS(counts))
         head = [description.path, _KINDS[type(description)], description.status]
-        return [*head, *numbers, 0, 0, len(row.shares), counts.availability]
+        requires_session = getattr(description, "requires_session", False)
+        return [*head, *numbers, 0, 0, len(row.shares), counts.availability, requires_session]
 
     def _hub_cells(self, hub: EventHubDescription) -> Cells | None:
         hubs = self._hubs
@@ -254,7 +256,7 @@ class Overview:
             numbers = [sum(log.events for log in logs), 0, 0, 0, 0, 0, sum(log.bytes for log in logs)]
         missing = hub.partition_count - len(logs)
         availability = "Available" if not missing else "Limited" if logs else "Unknown"
-        return [hub.path, "hub", hub.status, *numbers, 0, 0, hub.partition_count, availability]
+        return [hub.path, "hub", hub.status, *numbers, 0, 0, hub.partition_count, availability, False]
 
     def _note(self, key: str, cells: Cells, version: int) -> bool:
         """Whether the row is new or has changed."""

@@ -10,6 +10,7 @@ itself here, and one that is malformed costs only that part.
 """
 
 import asyncio
+import base64
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -46,7 +47,7 @@ from busway.gateway.http.messages.message_properties import (
     properties_of,
 )
 from busway.gateway.http.untrusted_input import is_text, parse_json
-from busway.message.message import LAST_INSTANT_MS
+from busway.message.message import LAST_INSTANT_MS, Message
 from busway.model.errors import BadArgument, MessageTooLarge
 
 BATCH_CONTENT_TYPE: Final = "application/vnd.microsoft.servicebus.json"
@@ -185,6 +186,36 @@ def received_message(delivery: Delivery, payload: bytes) -> ReceivedMessage:
         headers.append((_CONTENT_TYPE, content_type))
     custom = _map(payload, found.application_properties_at, found.application_properties_end)
     return ReceivedMessage(body, headers + headers_of(custom))
+
+
+#: How a body is encoded, for people.
+_KINDS: Final = {0: "none", DATA: "data", VALUE: "value"}
+
+
+def told_message(message: Message, payload: bytes, body_bytes_max: int) -> dict[str, object]:
+    """A message in JSON, for whoever looks without taking it: BrokerProperties as everywhere, custom properties
+    of every name, and so much of the body. `Body` is text where it is text, else base64."""
+    found = scan(payload)
+    properties = _readable(lambda: scan_properties(payload, found)) or Properties()
+    annotations = _map(payload, found.message_annotations_at, found.message_annotations_end)
+    custom = _map(payload, found.application_properties_at, found.application_properties_end)
+    body, _ = _body(payload, found)
+    shown = body[:body_bytes_max]
+    told: dict[str, object] = {
+        "Number": str(message.sequence_number),
+        "BrokerProperties": described_message(message, properties, annotations),
+        "UserProperties": {str(name): json_form(value) for name, value in custom.items()},
+        "ContentType": header_text(properties.content_type),
+        "EnqueuedAtMs": message.enqueued_at_ms,
+        "Size": message.size(),
+        "BodyKind": _KINDS.get(found.body_kind, "sequence"),
+        "BodyBytes": len(body),
+    }
+    try:
+        told["Body"] = shown.decode("utf-8")
+    except UnicodeDecodeError:
+        told["BodyBase64"] = base64.b64encode(shown).decode("ascii")
+    return told
 
 
 def message_id_of(payload: bytes) -> object:

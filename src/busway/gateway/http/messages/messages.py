@@ -281,7 +281,7 @@ class Messages:
 
     async def send(self, call: Call, entity: str) -> Response:
         self._require(call, entity, SEND)
-        with _refused_as_bad_request():
+        with refused_as_bad_request():
             await self._send(call, entity)
         return Response(status_code=201)
 
@@ -295,7 +295,7 @@ class Messages:
         entity = self._entities.sender(path)
         wants_message_id = entity.settings.detects_duplicates
         messages = [self._message(payload, wants_message_id) for payload in payloads]
-        await _done(lambda done: entity.send_atomically(messages, done))
+        await settled(lambda done: entity.send_atomically(messages, done))
 
     async def _payloads(
         self, request: Request, body: bytes, content_type: str | None, bytes_max: int
@@ -315,7 +315,7 @@ class Messages:
 
     async def receive(self, call: Call, entity: str) -> Response:
         self._require(call, entity, LISTEN)
-        with _refused_as_bad_request():
+        with refused_as_bad_request():
             return await self._receive(call, entity)
 
     async def _receive(self, call: Call, entity: str) -> Response:
@@ -376,15 +376,15 @@ class Messages:
     async def settle(self, call: Call, entity: str, id: str, token: str) -> Response:
         settlement = Settlement(_VERBS[call.method])
         self._require(call, entity, LISTEN)
-        with _refused_as_bad_request(), _lost_as_missing(id, token):
+        with refused_as_bad_request(), _lost_as_missing(id, token):
             outlet, lock = await self._locked(call, entity, id, token)
-            await _done(lambda done: outlet.settle([lock], settlement, done))
+            await settled(lambda done: outlet.settle([lock], settlement, done))
         return Response(status_code=200)
 
     async def renew(self, call: Call, entity: str, id: str, token: str) -> Response:
         """R-30: the answer tells the lock's new end."""
         self._require(call, entity, LISTEN)
-        with _refused_as_bad_request(), _lost_as_missing(id, token):
+        with refused_as_bad_request(), _lost_as_missing(id, token):
             outlet, lock = await self._locked(call, entity, id, token)
             (locked_until_ms,) = await outlet.renew([lock])
         return Response(headers={BROKER_PROPERTIES: json.dumps(described_lock(lock, locked_until_ms))})
@@ -393,7 +393,7 @@ class Messages:
         """Where the message lies, and its lock. Raises MessageLockLost."""
         await call.body()
         outlet = self._entities.receive_point(entity).outlet
-        token = _lock_token(text)
+        token = lock_of(text)
         if outlet is None or token is None or not await self._is_locked(outlet, token, message_id):
             raise MessageLockLost
         return outlet, token
@@ -451,7 +451,7 @@ class _BatchSize:
             raise MessageTooLarge(f"The batch is larger than the {self._bytes_max} bytes that are allowed.")
 
 
-async def _done(start: Callable[[RunDone], None]) -> None:
+async def settled(start: Callable[[RunDone], None]) -> None:
     """Waits for a run of one outcome. Raises what it was refused with."""
     ended: asyncio.Future[list[tuple[int, BrokerError]]] = asyncio.get_running_loop().create_future()
 
@@ -480,12 +480,12 @@ def _wait_s(request: Request) -> float:
     return min(float(found[0]), WAIT_S_MAX)
 
 
-def _lock_token(text: str) -> bytes | None:
+def lock_of(text: str) -> bytes | None:
     return None if _TOKEN.fullmatch(text) is None else UUID(text).bytes_le
 
 
 @contextmanager
-def _refused_as_bad_request() -> Iterator[None]:
+def refused_as_bad_request() -> Iterator[None]:
     """ERR-6: what the entity does not know."""
     try:
         yield

@@ -3,12 +3,15 @@ import { Component } from "preact";
 import { useState } from "preact/hooks";
 import { disconnect, liveState } from "./bus/live.js";
 import { session, signOut } from "./bus/session.js";
+import { EntityPage } from "./entity/entity_page.js";
 import { Overview } from "./overview/overview.js";
 import { html } from "./parts/html.js";
 import { Icon } from "./parts/icons.js";
 import { Notices } from "./parts/notices.js";
 import { useStore } from "./parts/store.js";
 import { theme, turnTheme } from "./parts/theme.js";
+import { PipelinesPage } from "./stores/pipelines_page.js";
+import { StoresPage } from "./stores/stores_page.js";
 import { addressOf, route } from "./routes.js";
 
 const STATES = {
@@ -19,11 +22,18 @@ const STATES = {
 };
 const THEMES = { auto: "As the system", light: "Light", dark: "Dark" };
 
-const PLACES = [["overview", "Overview", "overview"]];
+/** Page, title, icon, and the right without which it is not offered. */
+const PLACES = [
+  ["overview", "Overview", "overview", ""],
+  ["stores", "Stores", "store", "Manage"],
+  ["pipelines", "Pipelines", "pipeline", "Listen"],
+];
+
+const PAGES = { overview: Overview, entity: EntityPage, stores: StoresPage, pipelines: PipelinesPage };
 
 /** The page of a route. */
-function pageOf() {
-  return html`<${Overview} />`;
+function pageOf({ page }) {
+  return html`<${PAGES[page] ?? Overview} />`;
 }
 
 /** The frame with the present page in it. */
@@ -52,7 +62,7 @@ export function Frame() {
         </div>
         <p class="namespace" title=${who.namespace}>${who.namespace}${who.below && html`<br />${who.below}`}</p>
         <nav aria-label="Pages">
-          ${PLACES.map(
+          ${PLACES.filter(([, , , right]) => !right || (who.rights.includes(right) && !who.below)).map(
             ([page, title, icon]) => html`<a
               key=${page}
               href=${addressOf(page)}

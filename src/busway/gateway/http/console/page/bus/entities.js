@@ -17,6 +17,7 @@ import { makeStore } from "../parts/store.js";
  * @property {number} out
  * @property {number} fragments
  * @property {string} availability
+ * @property {boolean} sessions it requires them
  * @property {string} lower the path, for filters
  */
 
@@ -47,10 +48,10 @@ export function entityAt(path) {
 /** @param {unknown[]} cells as `overview.COLUMNS` has them @returns {EntityRow} */
 function rowOf(cells) {
   const [path, kind, status, active, dead, scheduled, deferred, transfer, transferDead, bytes, into, out, fragments,
-    availability] = /** @type {any[]} */ (cells);
+    availability, sessions] = /** @type {any[]} */ (cells);
   return {
     path, kind, status, active, dead, scheduled, deferred, transfer, transferDead, bytes, into, out, fragments,
-    availability, lower: path.toLowerCase(),
+    availability, sessions, lower: path.toLowerCase(),
   };
 }
 

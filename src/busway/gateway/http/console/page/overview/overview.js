@@ -1,8 +1,10 @@
 /** The first page: everything that there is, and how it does. */
-import { useEffect } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { allEntities, entities } from "../bus/entities.js";
-import { session } from "../bus/session.js";
+import { mayChange, session } from "../bus/session.js";
+import { CreateForm } from "../create/create_form.js";
 import { html } from "../parts/html.js";
+import { Icon } from "../parts/icons.js";
 import { useStore } from "../parts/store.js";
 import { EntityGrid } from "./entity_grid.js";
 import { RatesPlot } from "./rates_plot.js";
@@ -13,6 +15,7 @@ import { Totals } from "./totals.js";
 export function Overview() {
   const who = useStore(session);
   useStore(entities);
+  const [isCreating, setCreating] = useState(false);
   useEffect(() => {
     document.title = `${who?.namespace ?? ""} – Busway`;
   }, [who?.namespace]);
@@ -23,7 +26,11 @@ export function Overview() {
       <${RatesPlot} path=${who.below} />
       ${!who.below && html`<${StoresStrip} />`}
     </div>
-    <${EntityGrid} />`;
+    <${EntityGrid}
+      more=${mayChange("Manage") && !who.below &&
+      html`<button type="button" class="main end" onClick=${() => setCreating(true)}><${Icon} name="plus" />Create</button>`}
+    />
+    ${isCreating && html`<${CreateForm} onClose=${() => setCreating(false)} />`}`;
 }
 
 function SendOnly() {

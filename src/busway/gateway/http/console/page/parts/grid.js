@@ -78,6 +78,7 @@ export function Grid({ label, columns, rows, keyOf, sorted, onSort, onOpen, empt
     </div>
     <div
       class="grid-body"
+      style=${{ "--rows": Math.max(rows.length, 4) }}
       role="rowgroup"
       tabindex="0"
       aria-label=${`${label}: arrow keys move, Enter opens`}
