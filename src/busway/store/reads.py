@@ -56,6 +56,15 @@ class FirstNumbers:
         return not self.is_whole and not self.left(gone)
 
 
+class Head(Protocol):
+    """Where an order of times begins. `seen`: a read from it on found this first; when it began, that commit was the
+    last stored one."""
+
+    at: tuple[int, int]
+
+    def seen(self, first: tuple[int, int], stored_number: int) -> None: ...
+
+
 class RawSession:
     """A session as committed."""
 
@@ -285,14 +294,14 @@ class CorrectedReads(Generic[R]):
 
     # -- due and expired
     async def due(self, now_ms: int, limit: int, after: TimedRow | None = None) -> list[TimedRow]:
-        return await self._by_time(_due, now_ms, limit, after, _hides_scheduled)
+        return await self._by_time(_due, now_ms, limit, after, _hides_scheduled, self._due_head())
 
     async def next_due_ms(self, after_ms: int = -1) -> int | None:
         rows = await self.due(_FAR, 1, (FragmentKey(0), 0, after_ms + 1))
         return rows[0][2] if rows else None
 
     async def expired_entries(self, now_ms: int, limit: int, after: TimedRow | None = None) -> list[TimedRow]:
-        return await self._by_time(_expiry, now_ms, limit, after, _hides_entry)
+        return await self._by_time(_expiry, now_ms, limit, after, _hides_entry, self._expiry_head())
 
     async def next_expiry_ms(self, after_ms: int = -1) -> int | None:
         rows = await self.expired_entries(_FAR, 1, (FragmentKey(0), 0, after_ms + 1))
@@ -306,6 +315,13 @@ class CorrectedReads(Generic[R]):
         """The other way round."""
         return fragment << COUNTER_BITS | (number - self._number_bases.get(fragment, 0)) & NUMBER_MASK
 
+    def _due_head(self) -> Head | None:
+        """Where scheduled rows begin, for stores that keep what is dead."""
+        return None
+
+    def _expiry_head(self) -> Head | None:
+        return None
+
     async def _by_time(
         self,
         read: Callable[[RowReader, tuple[int, int], int, int], list[tuple[int, int]]],
@@ -313,14 +329,23 @@ class CorrectedReads(Generic[R]):
         limit: int,
         behind: TimedRow | None,
         hides: Callable[[Shadows, int], bool],
+        head: Head | None,
     ) -> list[TimedRow]:
         """The earliest rows that stay. Asks for at least a handful, because some may be going."""
         found: list[tuple[int, int]] = []
         after = (-_FAR, 0) if behind is None else (behind[2], self._row_key(behind[0], behind[1]))
         slice_rows = min(limit + 16, _LIMIT_MAX)
+        if head is not None and after < head.at:
+            after = (head.at[0], head.at[1] - 1)
+        else:
+            head = None
         with ReadSpan(self._spans) as span:
+            stored_number = self._spans.commit_number
             while True:
                 rows = await span.run(_slice(read, after, now_ms, slice_rows))
+                if head is not None:
+                    head.seen(rows[0] if rows else (now_ms + 1, 0), stored_number)
+                    head = None
                 shadows = span.shadows()
                 found = [row for row in (*found, *rows) if not hides(shadows, row[1])]
                 if len(found) >= limit or len(rows) < slice_rows:

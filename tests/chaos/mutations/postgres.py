@@ -9,6 +9,7 @@ from tests.chaos.mutations.fault import Fault
 _FAULTS: Final = "tests/store_contract/test_postgres_faults.py"
 _ENDS: Final = "tests/store_contract/test_postgres_ends.py"
 _RESTORES: Final = "tests/fault/test_postgres_restores.py"
+_MARKS: Final = "tests/store_contract/test_transfer_marks.py"
 
 POSTGRES: Final = (
     Fault(
@@ -82,5 +83,31 @@ POSTGRES: Final = (
         "                if error.sqlstate == _LOCKED_STATE:\n",
         "                if error.sqlstate is None:\n",
         (f"{_ENDS}::test_a_client_that_stopped_in_the_middle_of_its_commit_holds_a_store_for_a_second",),
+    ),
+    Fault(
+        "marks forgotten",
+        "what arrived from another store is marked with its arrival",
+        "busway/store/postgres/commit_part.py",
+        "        if batch.transfer_marks:\n",
+        "        if batch.transfer_marks and not batch.puts:\n",
+        (f"{_MARKS}::test_marks_are_kept_with_their_puts_over_a_restart[postgres]",),
+    ),
+    Fault(
+        "a plan for an empty table",
+        "rows are found by their keys, whatever a plan believed",
+        "busway/store/postgres/queries.sql",
+        "    WHERE counters.fragment = ANY(ARRAY[given.fragment]) AND counters.version = given.version\n",
+        "    WHERE counters.fragment = given.fragment AND counters.version = given.version\n",
+        (
+            "tests/store_contract/test_postgres_plans.py::test_no_statement_walks_over_a_table[counters_write]",
+        ),
+    ),
+    Fault(
+        "a session is taken for a new one",
+        "a session begins with its first row",
+        "busway/store/postgres/known_sessions.py",
+        "                found.append((key, session_id, int(has_rows is False)))\n",
+        "                found.append((key, session_id, 1))\n",
+        ("tests/store_contract/test_session.py", "tests/store_contract/test_equivalence.py"),
     ),
 )

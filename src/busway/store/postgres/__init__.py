@@ -3,6 +3,7 @@
 store          one store of a database: gathering, in flight, reported; failing and opening again
 database       one database: opening it, and whose turn it is to commit
 commit_part    a closed batch, as rows for the statements that write it
+time_head      where an order of times begins
 known_sessions which sessions have rows, without looking
 row_changes    moves and changes, which need to see rows first
 batch_arrays   rows as arrays, one for each column

@@ -30,6 +30,7 @@ from busway.store.contract import (
 from busway.store.log_rows import chunk_row
 from busway.store.postgres.batch_arrays import Rows
 from busway.store.postgres.known_sessions import KnownSessions, Session
+from busway.store.postgres.time_head import BEGINNING, TimeHead
 from busway.store.rows import (
     counter_values,
     deleted_keys,
@@ -137,8 +138,8 @@ class CommitPart:
         self.changes: list[Change] = []
         #: Some rows that it deletes may refer to a payload.
         self.has_shared = False
-        #: (fragment, forget ids accepted before), a slice each; those of which nothing is left.
-        self.purges: list[tuple[int, int]] = []
+        #: (fragment, forget ids accepted from, and before), a slice each; those of which nothing is left.
+        self.purges: list[tuple[int, int, int]] = []
         self.purged: list[int] = []
         #: Rows of dropped fragments to remove, from the first of these; those of which nothing is left.
         self.sweep_rows = 0
@@ -169,6 +170,11 @@ class PartMaker:
         self.sharing: set[int] = set()
         self.with_sessions: set[int] = set()
         self.sessions = KnownSessions()
+        #: Where scheduled rows and expiry entries begin, by time.
+        self.due_head = TimeHead()
+        self.expiry_head = TimeHead()
+        #: Fragment → no id that was accepted before is left.
+        self.purged_to: dict[int, int] = {}
         self.with_expiry: set[int] = set()
         self.number_bases: dict[int, int] = {}
         self.dropped: set[int] = set()
@@ -229,8 +235,12 @@ class PartMaker:
             self._highest.pop(fragment, None)
             self.versions.pop(fragment, None)
             self.sharing.discard(fragment)
+            self.purged_to.pop(fragment, None)
         for fragment in part.purged:
             self.purges.pop(fragment, None)
+        for fragment, _, before_ms in part.purges:
+            if fragment in part.purged:
+                self.purged_to[fragment] = before_ms
 
     # -- messages
     def _create(self, part: CommitPart, batch: CommitBatch) -> None:
@@ -260,6 +270,8 @@ class PartMaker:
                     (row[0], self.store, *row[1:4], _encoded(row[4]), row[5], row[6], *_body(row[7]))
                     for row in aside
                 ]
+        if "scheduled" in part.rows:
+            self.due_head.joined(part.number, min((row[6], row[0]) for row in part.rows["scheduled"]))
         if batch.session_entries:
             entries = [(key, name.encode()) for key, name in session_rows(batch.session_entries)]
             self.with_sessions.update([key >> COUNTER_BITS for key, _ in entries])
@@ -271,6 +283,7 @@ class PartMaker:
             expiring = {row_key(fragment, number): at_ms for fragment, at_ms, number in batch.expiry_entries}
             self.with_expiry.update([fragment for fragment, _, _ in batch.expiry_entries])
             part.rows["expiry_entries"] = [(key, self.store, at_ms) for key, at_ms in expiring.items()]
+            self.expiry_head.joined(part.number, min((at_ms, key) for key, at_ms in expiring.items()))
 
     def _share(self, part: CommitPart, batch: CommitBatch) -> dict[int, int] | None:
         bodies = shared_bodies(batch.puts)
@@ -306,6 +319,10 @@ class PartMaker:
         part.moves_into_sessions = bool(in_sessions)
         self.with_expiry.update([move.to_fragment for move in batch.moves if move.with_expiry_entry])
         for move in batch.moves:
+            if move.to_place == PLACE_SCHEDULED:
+                self.due_head.joined(part.number, BEGINNING)
+            if move.with_expiry_entry:
+                self.expiry_head.joined(part.number, BEGINNING)
             if move.from_place == PLACE_ACTIVE:
                 self._raise_head(move.from_fragment, [move.from_number & COUNTER_MASK])
 
@@ -393,6 +410,9 @@ class PartMaker:
         if batch.duplicate_ids:
             ids = {(fragment, name): at_ms for fragment, name, at_ms in batch.duplicate_ids}
             part.rows["ids"] = [(fragment, name.encode(), at_ms) for (fragment, name), at_ms in ids.items()]
+            for (fragment, _), at_ms in ids.items():
+                if at_ms < self.purged_to.get(fragment, at_ms):
+                    self.purged_to[fragment] = at_ms
         if batch.duplicate_purges:
             forgotten: dict[int, int] = {}
             for fragment, before_ms in batch.duplicate_purges:
@@ -400,7 +420,10 @@ class PartMaker:
                 self.purges[fragment] = max(before_ms, self.purges.get(fragment, 0))
             part.rows["ids_forgotten"] = list(forgotten.items())
         if self.purges:
-            part.purges = list(self.purges.items())[:16]
+            part.purges = [
+                (fragment, self.purged_to.get(fragment, BEGINNING[0]), before_ms)
+                for fragment, before_ms in list(self.purges.items())[:16]
+            ]
 
     def _rest(self, part: CommitPart, batch: CommitBatch) -> None:
         store = self.store

@@ -494,9 +494,9 @@ class _Upkeep:
         self._purges: list[tuple[CommitPart, int, int]] = []
         self._keys: list[tuple[CommitPart, int]] = []
         for part in parts:
-            for fragment, before_ms in part.purges:
+            for fragment, from_ms, before_ms in part.purges:
                 self._purges.append((part, fragment, len(self.statements)))
-                values = (bigint(fragment), bigint(before_ms), bigint(PURGE_SLICE))
+                values = (bigint(fragment), bigint(before_ms), bigint(PURGE_SLICE), bigint(from_ms))
                 self.statements.append((_PURGE, values))
             if part.wants_keys:
                 self._keys.append((part, len(self.statements)))

@@ -373,9 +373,10 @@ FROM unnest($1::bigint [], $2::bigint []) AS given (key, before)
 WHERE fragments.key = ANY(ARRAY[given.key])
 
 -- duplicate_ids_purge --
--- Removes a slice of forgotten ids.
+-- Removes a slice of forgotten ids. Before a time ($4) there are none but dead ones.
 DELETE FROM busway.duplicate_ids WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM busway.duplicate_ids WHERE fragment = $1::bigint AND accepted_at < $2::bigint AND fragment > 0
+        AND accepted_at >= $4::bigint
     ORDER BY accepted_at LIMIT $3::bigint
 ))
 

@@ -14,6 +14,7 @@ from busway.message.message import PLACE_ACTIVE, Message
 from busway.store.contract import FragmentKey
 from busway.store.postgres.commit_part import PartMaker
 from busway.store.postgres.reader import PostgresReader, ReadingConnections
+from busway.store.postgres.time_head import TimeHead
 from busway.store.reads import CorrectedReads
 from busway.store.rows import RawPage
 from busway.store.spans import ReadSpan, Spans
@@ -51,6 +52,12 @@ class PostgresReads(CorrectedReads[PostgresReader]):
     def begin_with(self, maker: PartMaker) -> None:
         self._maker = maker
         self.begin(maker.dropped, maker.sharing, maker.number_bases)
+
+    def _due_head(self) -> TimeHead:
+        return self._maker.due_head
+
+    def _expiry_head(self) -> TimeHead:
+        return self._maker.expiry_head
 
     def _before_head(self, fragment: FragmentKey) -> int:
         return self._maker.heads.get(fragment, 1) - 1
