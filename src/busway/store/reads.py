@@ -56,7 +56,7 @@ class FirstNumbers:
         return not self.is_whole and not self.left(gone)
 
 
-class Head(Protocol):
+class OrderHead(Protocol):
     """Where an order of times begins. `seen`: a read from it on found this first; when it began, that commit was the
     last stored one."""
 
@@ -315,11 +315,11 @@ class CorrectedReads(Generic[R]):
         """The other way round."""
         return fragment << COUNTER_BITS | (number - self._number_bases.get(fragment, 0)) & NUMBER_MASK
 
-    def _due_head(self) -> Head | None:
+    def _due_head(self) -> OrderHead | None:
         """Where scheduled rows begin, for stores that keep what is dead."""
         return None
 
-    def _expiry_head(self) -> Head | None:
+    def _expiry_head(self) -> OrderHead | None:
         return None
 
     async def _by_time(
@@ -329,7 +329,7 @@ class CorrectedReads(Generic[R]):
         limit: int,
         behind: TimedRow | None,
         hides: Callable[[Shadows, int], bool],
-        head: Head | None,
+        head: OrderHead | None,
     ) -> list[TimedRow]:
         """The earliest rows that stay. Asks for at least a handful, because some may be going."""
         found: list[tuple[int, int]] = []
