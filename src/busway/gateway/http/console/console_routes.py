@@ -139,14 +139,14 @@ class ConsoleRoutes:
     async def tell_overview(self, call: Call) -> Response:
         call.require_on_namespace(MANAGE, LISTEN)
         await self.overview.fresh()
-        rows = [row for piece in self.overview.pieces(0) for row in piece.rows]
-        head = {
+        told = {
             "namespace": self._namespace.name,
             "stores": self._namespace.stores.shown(),
             "connections": self._namespace.flows.connections.active,
             "columns": COLUMNS,
+            "rows": self.overview.rows(),
         }
-        text = f'{json.dumps(head, ensure_ascii=False)[:-1]}, "rows": [{",".join(rows)}]}}'
+        text = await asyncio.to_thread(json.dumps, told, ensure_ascii=False)
         return Response(text, 200, _NO_STORE, media_type="application/json")
 
     async def rates(self, call: Call) -> Response:

@@ -8,7 +8,8 @@ newer: one who is slow misses nothing and makes nobody keep anything for him.
 
 A look waits so long after the one before that looking takes at most a fiftieth of the time, whatever is there.
 
-What is in a row is said by COLUMNS. Rates are those since the look before; a hub's active messages are its events.
+What is in a row is said by COLUMNS; a page is told it without an end that is as usual. Rates are those since the look
+before; a hub's active messages are its events.
 Numbers that cannot be known, because the store is away, are null (E-104).
 """
 
@@ -50,6 +51,9 @@ COLUMNS: Final = (
     *("transferDeadLettered", "sizeInBytes", "inPerSecond", "outPerSecond", "fragments", "availability"),
     "requiresSession",
 )
+#: Cells that a row always has, and what most rows have in those that follow.
+_NAMED: Final = 2
+_USUAL: Final = ("Active", 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, "Available", False)
 _KINDS: Final[dict[type[Description], str]] = {
     QueueDescription: "queue",
     TopicDescription: "topic",
@@ -162,6 +166,10 @@ class Overview:
             self._told[seen] = [piece.text() for piece in self.pieces(seen)]
         return self._told[seen]
 
+    def rows(self) -> list[Cells]:
+        """All of them, in full."""
+        return [entry.cells for entry in self._entries.values()]
+
     def pieces(self, seen: int, below: str | None = None) -> Iterator[Piece]:
         """`below`: only this entity, and the subscriptions of a topic."""
         is_whole = seen < self._gone_known_from or seen == 0
@@ -268,7 +276,7 @@ class Overview:
         if cells == entry.cells:
             return False
         entry.cells, entry.version = cells, version
-        entry.text = json.dumps(cells, ensure_ascii=False, separators=(",", ":"))
+        entry.text = json.dumps(_shortened(cells), ensure_ascii=False, separators=(",", ":"))
         return True
 
     def _note_rates(self, entry: _Entry, cells: Cells, is_new: bool) -> None:
@@ -281,6 +289,14 @@ class Overview:
             cells[_OUT] = round(max(0, now[1] - entry.flows[1]) / elapsed_s, 1)
             self._is_flowing = True
         entry.flows, entry.looked_at_s = now, now_s
+
+
+def _shortened(cells: Cells) -> Cells:
+    """Without an end that is as usual: of an idle queue its name and its kind are left."""
+    end = len(cells)
+    while end > _NAMED and cells[end - 1] == _USUAL[end - 1 - _NAMED]:
+        end -= 1
+    return cells[:end]
 
 
 def _is_at(key: str, below: str | None) -> bool:

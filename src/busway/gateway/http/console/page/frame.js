@@ -1,17 +1,14 @@
 /** What is around every page: where one is, where one can go, how the connection does. */
 import { Component } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { disconnect, liveState } from "./bus/live.js";
 import { session, signOut } from "./bus/session.js";
-import { EntityPage } from "./entity/entity_page.js";
 import { Overview } from "./overview/overview.js";
 import { html } from "./parts/html.js";
 import { Icon } from "./parts/icons.js";
 import { Notices } from "./parts/notices.js";
 import { useStore } from "./parts/store.js";
 import { theme, turnTheme } from "./parts/theme.js";
-import { PipelinesPage } from "./stores/pipelines_page.js";
-import { StoresPage } from "./stores/stores_page.js";
 import { addressOf, route } from "./routes.js";
 
 const STATES = {
@@ -29,11 +26,34 @@ const PLACES = [
   ["pipelines", "Pipelines", "pipeline", "Listen"],
 ];
 
-const PAGES = { overview: Overview, entity: EntityPage, stores: StoresPage, pipelines: PipelinesPage };
+/** Loaded when they are first asked for: the first screen does not wait for them. */
+const OTHERS = {
+  entity: async () => (await import("./entity/entity_page.js")).EntityPage,
+  stores: async () => (await import("./stores/stores_page.js")).StoresPage,
+  pipelines: async () => (await import("./stores/pipelines_page.js")).PipelinesPage,
+};
+const loaded = {};
+
+function OtherPage({ page }) {
+  const [, redraw] = useState(0);
+  const [fault, setFault] = useState("");
+  useEffect(() => {
+    if (loaded[page]) return;
+    OTHERS[page]().then(
+      (found) => {
+        loaded[page] = found;
+        redraw((count) => count + 1);
+      },
+      () => setFault("This page cannot be loaded: the server is away, or has another version now. A reload helps."),
+    );
+  }, [page]);
+  if (fault) return html`<p class="note" role="alert">${fault}</p>`;
+  return loaded[page] ? html`<${loaded[page]} />` : html`<p role="status">Loading…</p>`;
+}
 
 /** The page of a route. */
 function pageOf({ page }) {
-  return html`<${PAGES[page] ?? Overview} />`;
+  return OTHERS[page] ? html`<${OtherPage} page=${page} />` : html`<${Overview} />`;
 }
 
 /** The frame with the present page in it. */

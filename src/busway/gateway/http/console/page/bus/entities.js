@@ -45,10 +45,11 @@ export function entityAt(path) {
   return undefined;
 }
 
-/** @param {unknown[]} cells as `overview.COLUMNS` has them @returns {EntityRow} */
+/** @param {unknown[]} cells as `overview.COLUMNS` has them, without an end that is as usual @returns {EntityRow} */
 function rowOf(cells) {
-  const [path, kind, status, active, dead, scheduled, deferred, transfer, transferDead, bytes, into, out, fragments,
-    availability, sessions] = /** @type {any[]} */ (cells);
+  const [path, kind, status = "Active", active = 0, dead = 0, scheduled = 0, deferred = 0, transfer = 0,
+    transferDead = 0, bytes = 0, into = 0, out = 0, fragments = 1, availability = "Available", sessions = false,
+  ] = /** @type {any[]} */ (cells);
   return {
     path, kind, status, active, dead, scheduled, deferred, transfer, transferDead, bytes, into, out, fragments,
     availability, sessions, lower: path.toLowerCase(),
