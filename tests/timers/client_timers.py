@@ -9,6 +9,17 @@ from tests.timers.timer import Timer, timers_in
 
 CLIENT_TIMERS: Final = (
     *timers_in(
+        "busway/cli/top.py",
+        Timer(
+            "top",
+            WAITS,
+            "between two looks",
+            "Ctrl-C",
+            "the next look",
+            "server/test_cli_top::test_it_shows_every_entity_once",
+        ),
+    ),
+    *timers_in(
         "busway/cli/health.py",
         Timer(
             "_is_served",

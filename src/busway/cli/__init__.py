@@ -22,6 +22,7 @@ nodes               nodes: the servers that share the stores
 safekeeping         backup, check
 health              connection-string, health
 console             console
+top                 top
 programs            exec; `own_server`: what programs find, and the server of `exec --serve` and of the pytest plug-in
 
 Others know none of it.

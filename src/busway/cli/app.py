@@ -136,6 +136,7 @@ FAMILIES: Final = {
     **dict.fromkeys(("backup", "check"), "safekeeping"),
     **dict.fromkeys(("connection-string", "health"), "health"),
     "console": "console",
+    "top": "top",
     "exec": "programs",
 }
 
