@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from busway.cli.output import print_json, shown
+from busway.cli.output import print_json, print_table, shown
 from busway.cli.verbs import JsonOption, ServerOptions, verb
 
 if TYPE_CHECKING:
@@ -19,12 +19,12 @@ _HEADS: Final = {
     "kind": "KIND",
     "status": "STATUS",
     "active": "ACTIVE",
-    "deadLettered": "DEAD LETTERS",
-    "scheduled": "SCHEDULED",
+    "deadLettered": "DEAD",
+    "scheduled": "SCHED",
     "sizeInBytes": "BYTES",
     "inPerSecond": "IN/S",
     "outPerSecond": "OUT/S",
-    "fragments": "FRAGMENTS",
+    "fragments": "FRAGS",
 }
 _TEXTS: Final = ("path", "kind", "status")
 
@@ -43,7 +43,6 @@ def top(
     as_json: JsonOption = False,
 ) -> None:
     """Show the busiest entities as they change: messages, dead letters, rates, fragments. Ctrl-C ends it."""
-    from rich.console import Console
     from rich.live import Live
 
     with server.administration() as client:
@@ -51,7 +50,7 @@ def top(
         if as_json:
             print_json(told)
         elif once:
-            Console().print(table_of(told, None))
+            print_table(list(_HEADS.values()), [[row[name] for name in _HEADS] for row in busiest(told)])
         else:
             with Live(table_of(told, _LINES), screen=True, auto_refresh=False) as screen:
                 while True:
@@ -73,19 +72,24 @@ def busiest(told: dict[str, Any]) -> list[Row]:
     )
 
 
-def table_of(told: dict[str, Any], lines: int | None) -> "Table":
-    """So many lines, or all. Names come from strangers: they are text, not markup."""
+def table_of(told: dict[str, Any], lines: int) -> "Table":
+    """So many lines. Names come from strangers: they are text, not markup."""
     from rich.table import Table
     from rich.text import Text
 
     rows = busiest(told)
     stores = ", ".join(f"{store['name']} {store['state']}" for store in told["stores"])
-    left_out = len(rows) - lines if lines is not None and len(rows) > lines else 0
+    left_out = max(0, len(rows) - lines)
     more = f"; {left_out} more entities" if left_out else ""
     caption = Text(shown(f"{stores}; {told['connections']} connections{more}"))
     table = Table(title=Text(shown(told["namespace"])), caption=caption, box=None, pad_edge=False)
     for name, head in _HEADS.items():
-        table.add_column(head, justify="left" if name in _TEXTS else "right", no_wrap=name != "path")
+        table.add_column(
+            head,
+            justify="left" if name in _TEXTS else "right",
+            no_wrap=True,
+            min_width=24 if name == "path" else None,
+        )
     for row in rows[:lines]:
         has_dead = bool(row["deadLettered"])
         cells = [
