@@ -36,7 +36,7 @@ from busway.clock import Clock, Entropy
 from busway.data_directory import DataDirectory, write_private
 from busway.gateway import listener
 from busway.gateway.certificates import dns_names, ensure_certificates, server_context
-from busway.gateway.doorway import Doorway
+from busway.gateway.served_protocols import ServedProtocols
 from busway.log_lines import log_to_stream, prepare
 from busway.model.descriptions import ROOT_RULE_NAME
 from busway.model.limits import Limits
@@ -254,7 +254,7 @@ class Server:
         self._ca_file: Path | None = None
         self._stalls = StallMeter()
         self.bus: ServedBus | None = None
-        self._doorway = Doorway()
+        self._protocols = ServedProtocols()
         #: Where servers share their stores.
         self._sharing: Sharing | None = None
         self._is_stopping = False
@@ -272,7 +272,7 @@ class Server:
             return
         bus = self.bus = self.new_bus()
         await bus.start(stack, config)
-        self._doorway.open(bus.amqp, bus.http)
+        self._protocols.begin(bus.amqp, bus.http)
         self._watch_loop(stack)
         await self._listen(stack)
 
@@ -327,9 +327,9 @@ class Server:
                 f"Stores in PostgreSQL need psycopg: pip install 'busway[postgres]' ({error})."
             ) from error
         sharing = self._sharing = Sharing(
-            self._options, self._directory, self._clock, self._entropy, self._doorway, self
+            self._options, self._directory, self._clock, self._entropy, self._protocols, self
         )
-        stack.push_async_callback(self._doorway.close)
+        stack.push_async_callback(self._protocols.close)
         await self._listen(stack)
         self._announcement("").record(self._directory, is_serving=False)
         host = f"[{self._host}]" if ":" in self._host else self._host
@@ -352,7 +352,9 @@ class Server:
         if certificate is None or key is None:
             files = ensure_certificates(self._directory.tls, self._clock, self._entropy, [options.host])
             certificate, key, self._ca_file = files.server, files.server_key, files.ca
-        ports = listener.Listener(self._doorway.amqp, self._doorway.http, server_context(certificate, key))
+        ports = listener.Listener(
+            self._protocols.amqp, self._protocols.http, server_context(certificate, key)
+        )
         stack.push_async_callback(ports.close)
         if options.is_loopback:
             self._port = await ports.start(options.host, options.port)

@@ -21,8 +21,8 @@ from busway import __version__
 from busway.clock import Clock, Entropy
 from busway.cluster.cluster_node import ClusterNode, NodeSettings, shown
 from busway.data_directory import DataDirectory
-from busway.gateway.doorway import Doorway
 from busway.gateway.http.entrance import Entrance
+from busway.gateway.served_protocols import ServedProtocols
 from busway.serve_options import ServeOptions
 from busway.served_bus import ServedBus
 from busway.store.contract import StoreError
@@ -30,7 +30,7 @@ from busway.store.postgres.url import is_postgres, parse
 
 if TYPE_CHECKING:
     from busway.config.config import Config
-    from busway.gateway.http.porter import Porter
+    from busway.gateway.http.standby import StandbyAnswers
 
 _log = logging.getLogger("busway.server")
 
@@ -59,17 +59,17 @@ class Sharing:
         directory: DataDirectory,
         clock: Clock,
         entropy: Entropy,
-        doorway: Doorway,
+        protocols: ServedProtocols,
         server: Announcing,
     ) -> None:
         self._options = options
         self._directory = directory
         self._clock = clock
         self._entropy = entropy
-        self._doorway = doorway
+        self._protocols = protocols
         self._server = server
         self._state = "standby"
-        doorway.keep(Entrance(self._porter))
+        protocols.stand_by(Entrance(self._standby))
 
     async def enter(self, stack: contextlib.AsyncExitStack, address: str) -> None:
         """As a node, with this address. Raises StoreError."""
@@ -104,7 +104,7 @@ class Sharing:
                         raise  # and the process ends: another node may do better, or a supervisor starts it again
                     _log.error("The stores were lost before they were served: %s", error)
                     return
-                self._doorway.open(bus.amqp, bus.http)
+                self._protocols.begin(bus.amqp, bus.http)
                 stack.callback(self._leave)
                 self._state = "ready"
                 self._server.announce()
@@ -119,7 +119,7 @@ class Sharing:
     def _leave(self) -> None:
         """The bus is about to be taken down."""
         self._state = "stopping"
-        self._doorway.shut()
+        self._protocols.end()
         self._server.withdraw()
 
     def readiness(self) -> str:
@@ -128,12 +128,12 @@ class Sharing:
 
     # -- while it does not serve
 
-    def _porter(self) -> Porter:
+    def _standby(self) -> StandbyAnswers:
         from busway.gateway.http.app import HttpSettings  # what the entrance has loaded
-        from busway.gateway.http.porter import Porter
+        from busway.gateway.http.standby import StandbyAnswers
         from busway.signals.lease_figures import figures_of_a_standby
 
-        return Porter(
+        return StandbyAnswers(
             HttpSettings.for_host(self._options.host, self._options.is_loopback),
             self._told,
             lambda: figures_of_a_standby(self.node),

@@ -1,7 +1,7 @@
 """Management and messages over HTTP. Follow a request:
 
 entrance         loads all of this when the first connection arrives
-porter           what is answered while the bus is not served
+standby          what is answered while the bus is not served
 protocol         uvicorn's HTTP/1.1 with deadlines and a bound on idle connections
 presence         whether the client is still there, what it wrote that ASGI does not tell, and large answers past the
                  loop
@@ -21,5 +21,5 @@ operator_routes  stores, keys, figures, the status page; a bus made as new, for 
 pipelines_route  streams that report themselves, and how far behind they are
 bulk             many messages in one request, for Spark and for tools
 
-Others know `app`, `entrance` and `porter`.
+Others know `app`, `entrance` and `standby`.
 """

@@ -24,7 +24,7 @@ from busway.gateway.http.protocol import HttpProtocol, Idlers
 _NO_STORE: Final = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 
 
-class Porter:
+class StandbyAnswers:
     """`protocol` is the factory for the listener; `close` ends what is open."""
 
     def __init__(
@@ -36,7 +36,7 @@ class Porter:
         self._figures = figures
         self._state = ServerState()
         self._idlers = Idlers()
-        self._threads = ThreadPoolExecutor(1, "busway-porter")
+        self._threads = ThreadPoolExecutor(1, "busway-standby")
         self._config = uvicorn_config(self.app)
 
     def protocol(self) -> asyncio.Protocol:

@@ -16,29 +16,30 @@ from busway.gateway.http.entrance import Entrance
 ProtocolFactory = Callable[[], asyncio.Protocol]
 
 
-class Doorway:
-    """Where a listener leads."""
+class ServedProtocols:
+    """What a listener asks for the protocol of a connection."""
 
     def __init__(self) -> None:
         self._amqp: AmqpGateway | None = None
         self._http: Entrance | None = None
         #: Answers while nothing is served.
-        self._porter: Entrance | None = None
+        self._standby: Entrance | None = None
 
-    def open(self, amqp: AmqpGateway, http: Entrance) -> None:
+    def begin(self, amqp: AmqpGateway, http: Entrance) -> None:
+        """The bus is served."""
         self._amqp, self._http = amqp, http
 
-    def shut(self) -> None:
-        """Those who are inside are the gateways' business."""
+    def end(self) -> None:
+        """It is no more; open connections are the gateways' business."""
         self._amqp = self._http = None
 
-    def keep(self, porter: Entrance) -> None:
-        """Who answers HTTP while the doorway is shut."""
-        self._porter = porter
+    def stand_by(self, standby: Entrance) -> None:
+        """Who answers HTTP while the bus is not served."""
+        self._standby = standby
 
     async def close(self) -> None:
-        if self._porter is not None:
-            await self._porter.close()
+        if self._standby is not None:
+            await self._standby.close()
 
     def amqp(self) -> asyncio.Protocol:
         """For one connection."""
@@ -46,7 +47,7 @@ class Doorway:
 
     def http(self) -> asyncio.Protocol:
         """For one connection."""
-        entrance = self._http or self._porter
+        entrance = self._http or self._standby
         return TurnedAway() if entrance is None else entrance.protocol()
 
 
