@@ -9,13 +9,16 @@ has seen empty.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import psycopg
 import pytest
 
+from busway.store.postgres.reader import _Session
+from busway.store.postgres.writing_connection import PLANS_S, Statement, WritingConnection
 from busway.store.statements import PLACE_TABLES, statements_of
+from tests.harness.manual_clock import ManualClock
 from tests.harness.postgres_server import PostgresServer
 
 QUERIES = statements_of("busway.store.postgres")
@@ -183,3 +186,42 @@ def test_a_plan_that_walks_is_seen(empty: psycopg.Connection[Any]) -> None:
         assert walks(_plan(empty, text), _leading(empty))
     other = "SELECT * FROM busway.duplicate_ids WHERE accepted_at < $1::bigint AND fragment > 0"
     assert walks(_plan(empty, other), {**_leading(empty), "duplicate_age": "nothing"})
+
+
+def test_plans_of_a_writer_are_made_anew_after_a_while(
+    empty: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory and time: a plan that was good for small tables is not kept for large ones."""
+    clock = ManualClock()
+    with psycopg.connect(empty.info.dsn, autocommit=True) as connection:
+        writer = WritingConnection(connection, clock)
+        sent: list[str] = []
+        exchange = writer._exchange
+
+        def note(statements: Sequence[Statement], ends_s: float) -> Any:
+            sent.extend(text for text, _ in statements)
+            return exchange(statements, ends_s)
+
+        monkeypatch.setattr(writer, "_exchange", note)
+        begin, look, commit = QUERIES.query("begin"), QUERIES.query("count_stores"), QUERIES.query("commit")
+        for _ in range(2):
+            results = writer.run([(begin, ()), (look, ()), (commit, ())], clock.monotonic() + 60)
+            assert [result.command_status for result in results] == [b"BEGIN", b"SELECT 1", b"COMMIT"]
+            clock.advance(PLANS_S)
+        assert sent == [begin, look, commit, QUERIES.query("plan_again"), begin, look, commit]
+
+
+def test_plans_of_a_reader_are_made_anew_after_a_while(empty: psycopg.Connection[Any]) -> None:
+    """Memory and time: the same for reads."""
+    clock = ManualClock()
+    with psycopg.connect(empty.info.dsn, autocommit=True) as connection:
+        session = _Session(psycopg.RawCursor(connection), clock)
+        session.cursor.execute("SELECT 1")
+        session.plan_again()
+        assert session.cursor.statusmessage == "SELECT 1"
+        clock.advance(PLANS_S)
+        session.plan_again()
+        assert session.cursor.statusmessage == "DISCARD PLANS"
+        session.cursor.execute("SELECT 1")
+        session.plan_again()
+        assert session.cursor.statusmessage == "SELECT 1"

@@ -593,6 +593,15 @@ SERVER_TIMERS: Final = (
             "store_contract/test_postgres_faults::test_a_server_that_is_killed_and_comes_back_is_a_pause",
             longest_s=0.05,
         ),
+        Timer(
+            "_Session.plan_again",
+            LOOKS,
+            "how old a reader's plans are",
+            "",
+            "plans are made anew",
+            "store_contract/test_postgres_plans::test_plans_of_a_reader_are_made_anew_after_a_while",
+            longest_s=2,
+        ),
     ),
     *timers_in(
         "busway/store/postgres/store.py",
@@ -613,6 +622,18 @@ SERVER_TIMERS: Final = (
             "new messages are taken again",
             "store_contract/test_postgres_faults::test_a_server_without_room_gets_no_payload_for_a_while",
             longest_s=5,
+        ),
+    ),
+    *timers_in(
+        "busway/store/postgres/writing_connection.py",
+        Timer(
+            "WritingConnection._plans_are_old",
+            LOOKS,
+            "how old the writer's plans are",
+            "",
+            "plans are made anew before the next batch",
+            "store_contract/test_postgres_plans::test_plans_of_a_writer_are_made_anew_after_a_while",
+            longest_s=2,
         ),
     ),
     *timers_in(
