@@ -128,7 +128,7 @@ def test_the_lanes_of_a_partitioned_queue_are_drawn(page: Page, picture) -> None
 
 
 def test_sessions_are_listed(page: Page) -> None:
-    """X-30: with what holds them and what was kept."""
+    """X-22: with what holds them and what was kept."""
     go(page, "entity/carts?tab=lanes")
     expect(page.get_by_role("row", name="customer-3")).to_contain_text("free")
 

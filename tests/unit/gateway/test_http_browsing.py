@@ -213,7 +213,7 @@ def test_a_locked_message_is_dead_lettered_with_a_reason(exchange: Exchange) -> 
 
 
 def test_sessions_are_listed_with_their_state(exchange: Exchange) -> None:
-    """X-30: who has messages, and what was kept for them."""
+    """X-22: who has messages, and what was kept for them."""
     make(exchange, "carts", "<RequiresSession>true</RequiresSession>")
     for name in ("b", "a"):
         send(exchange, "carts", "x", {"SessionId": name})
