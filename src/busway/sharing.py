@@ -100,7 +100,7 @@ class Sharing:
                 try:
                     await bus.start(stack, self._server.read_config())
                 except StoreError as error:
-                    if self.node.is_owner:
+                    if self.node.has_kept_all:
                         raise  # and the process ends: another node may do better, or a supervisor starts it again
                     _log.error("The stores were lost before they were served: %s", error)
                     return

@@ -35,15 +35,6 @@ def arguments(databases: list[str]) -> list[str]:
     return [word for name, url in names for word in ("--store", f"{url}?name={name}&stores=2")]
 
 
-def start_again(server: RunningServer) -> None:
-    """As whoever watches over servers does: where its stores were given up while it started, once more."""
-    for _ in range(2):
-        with contextlib.suppress(RuntimeError):
-            server.start()
-            return
-    server.start()
-
-
 def asked(url: str, question: str) -> int:
     with psycopg.connect(url, autocommit=True) as connection:
         found = connection.execute(question.encode()).fetchone()
@@ -62,7 +53,7 @@ def test_a_server_killed_while_queues_come_and_go_leaves_none_half_made(
         doubtful: set[str] = set()
         for life in range(3):
             change_until_killed(server, life, there, gone, doubtful)
-            start_again(server)
+            server.start()
         with administration(server) as admin:
             found = {queue.name for queue in admin.list_queues()}
         assert there - doubtful <= found
@@ -125,7 +116,7 @@ def test_a_server_killed_while_it_forwards_between_databases_moves_each_message_
         sent: set[str] = set()
         for life in range(3):
             send_until_killed(server, life, acknowledged, sent)
-            start_again(server)
+            server.start()
         found: Counter[str] = Counter()
         with (
             ServiceBusClient.from_connection_string(server.connection_string) as client,

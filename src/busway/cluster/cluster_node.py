@@ -80,6 +80,7 @@ class ClusterNode:
                 troubles.append(error)
         if len(troubles) == len(self._keepers):
             raise troubles[0]
+        self._decide()
         for keeper in self._keepers.values():
             keeper.start()
         self._beat()
@@ -161,9 +162,14 @@ class ClusterNode:
         self._lapses = 0
         self._waits_for = b""
 
+    @property
+    def has_kept_all(self) -> bool:
+        """Of the stores with which it began to serve, without a moment in between."""
+        return self.is_owner and all(keeper.lease is lease for keeper, lease in self._served.items())
+
     async def lost(self) -> str:
         """Returns when stores that were ours are so no more, with what happened."""
-        while self.is_owner and all(keeper.lease is lease for keeper, lease in self._served.items()):
+        while self.has_kept_all:
             self._news.clear()
             await self._news.wait()
         self._served = {}

@@ -47,7 +47,7 @@ LIFE_BYTES: Final = 12
 
 
 class Standing(Enum):
-    UNKNOWN = "unknown"  # the database was not reached yet
+    UNKNOWN = "unknown"  # the database cannot be reached
     STANDBY = "standby"  # somebody else has the stores, or nobody yet
     OWNER = "owner"
     REFUSED = "refused"  # another living node has our name
@@ -106,6 +106,7 @@ class LeaseKeeper:
         """In any thread, before `start`: the database is made ready and entered once. Raises StoreError."""
         prepare(self.url)
         self._connect()
+        self.standing = Standing.STANDBY  # it was reached: whoever decides waits for what its leases say
 
     def start(self) -> None:
         self._thread = Thread(target=self._work, name=f"{self.url.name}-leases", daemon=True)
@@ -152,6 +153,8 @@ class LeaseKeeper:
             _log.warning("The leases in the database at %s cannot be looked at: %s", self.url.shown, said)
         self._said = said
         self._watches.clear()
+        if not self.incarnation:  # nothing is known of its leases, and nobody waits for them
+            self._tell(Standing.UNKNOWN, None)
 
     def _connect(self) -> LeaseRows:
         if self._rows is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from threading import Event
 
 import psycopg
 import pytest
@@ -76,6 +77,36 @@ def test_the_first_node_takes_all_stores_and_the_second_waits(
                 ("a", "owner", 4),
                 ("b", "standby", 0),
             ]
+
+    asyncio.run(play())
+
+
+def test_the_second_database_decides_nothing_while_the_first_is_being_entered(
+    urls: tuple[str, str], make_node: MakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P-60: else a start serves the second one's stores alone, and gives them up a moment later."""
+
+    async def play() -> None:
+        node = make_node("a", *urls)
+        first, second = node._keepers.values()
+        may_look = Event()
+        enter_first = first._enter
+
+        def enter_late() -> None:
+            may_look.wait(60)
+            enter_first()
+
+        monkeypatch.setattr(first, "_enter", enter_late)
+        async with entered(node):
+            try:
+                await until(lambda: bool(second.incarnation))
+                await asyncio.sleep(0.5)
+                assert not node.is_owner
+            finally:
+                may_look.set()
+            await node.owned()
+            assert node.owned_stores() == 4
+            assert node.moves() == {"free": 4}
 
     asyncio.run(play())
 
