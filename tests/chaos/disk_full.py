@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusSender
-from azure.servicebus.exceptions import ServiceBusQuotaExceededError
+from azure.servicebus.exceptions import MessageLockLostError, ServiceBusQuotaExceededError
 
 from tests.chaos.checker import Verdict, check
 from tests.chaos.history import FAIL, OK, History, Operation
-from tests.chaos.provision import create_queue
+from tests.chaos.provision import create_queue, stored_messages
 from tests.chaos.scenario import Outcome, add_verdict, outcome
 from tests.harness.running_server import RunningServer
 
@@ -22,6 +23,7 @@ BODY_BYTES = 200_000
 SENDS_MAX = 2_000
 COMPLETED_FIRST = 5
 HEAL_S_MAX = 15.0
+DRAIN_S_MAX = 60.0
 
 
 class SmallDisk:
@@ -88,7 +90,8 @@ def one_round(server: RunningServer, disk: SmallDisk, run: str) -> Verdict:
             disk.make_room()
             if not sends_again(sender, history, f"{run}-after"):
                 wrong.append("no send is accepted though there is room again")
-        _drain(client, history)
+        if not _drain_all(server, client, history):
+            wrong.append("what is stored never comes")
     verdict = check(history)
     for what in wrong:
         verdict.found(what, run)
@@ -137,16 +140,29 @@ def _use_when_full(client: ServiceBusClient, history: History) -> list[str]:
     return wrong + ([] if _drain(client, history) else ["nothing can be drained on a full disk"])
 
 
+def _drain_all(server: RunningServer, client: ServiceBusClient, history: History) -> bool:
+    """Until the server's own books are at zero."""
+    deadline = time.monotonic() + DRAIN_S_MAX
+    while time.monotonic() < deadline:
+        _drain(client, history)
+        if stored_messages(server, "full") == (0, 0):
+            return True
+    return False
+
+
 def _drain(client: ServiceBusClient, history: History) -> int:
+    """Under a lock: what is on its way when the look ends comes to the next one."""
     drained = 0
-    with client.get_queue_receiver("full", receive_mode="receiveanddelete") as receiver:
+    with client.get_queue_receiver("full") as receiver:
         while batch := receiver.receive_messages(max_message_count=50, max_wait_time=1):
             for message in batch:
                 now = time.monotonic()
                 history.add(
                     Operation("drain", _value(message), now, now, OK, sequence=message.sequence_number or 0)
                 )
-            drained += len(batch)
+                with suppress(MessageLockLostError):
+                    receiver.complete_message(message)
+                    drained += 1
     return drained
 
 

@@ -1,8 +1,11 @@
 """F3: power cuts. The data directory lies on an ext4 file system in a loop-mounted file; the shutdown ioctl drops
 everything that was not synced, as a real power cut does. kill -9 alone cannot show that fsync is missing.
 
-Trap: an answer that arrives while the ioctl runs is not durable although fsync said ok, so only answers stamped
-before the cut count.
+After each cut the files are looked at before anybody serves them, as after a kill.
+
+Traps. An answer that arrives while the ioctl runs is not durable although fsync said ok, so only answers stamped
+before the cut count. And the server that outlives its disk for a moment logs that its stores cannot be read because
+the "database disk image is malformed": so SQLite calls every read that the system answers with an input/output error.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import time
 from pathlib import Path
 
 from tests.chaos.checker import Verdict
+from tests.chaos.kill import damage_in
 from tests.chaos.mixed_load import MixedLoad
 from tests.chaos.scenario import Outcome, add_verdict, outcome
 from tests.harness.running_server import RunningServer
@@ -118,5 +122,9 @@ async def _one_cut(
     await load.stop()
     disk.unmount()
     disk.mount()
+    damage = await asyncio.to_thread(damage_in, server.data)
     await asyncio.to_thread(server.start)
-    return did_enough, await load.verdict(acknowledged_before=cut_at)
+    verdict = await load.verdict(acknowledged_before=cut_at)
+    for sentence in damage:
+        verdict.found("a power cut is no damage", sentence)
+    return did_enough, verdict

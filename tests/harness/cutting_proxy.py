@@ -12,6 +12,10 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from socket import SO_LINGER, SOL_SOCKET
 from threading import Thread
+from typing import Self
+
+#: How the performative begins in a frame.
+_DETACH = b"\x00\x53\x16"
 
 
 class CuttingProxy:
@@ -49,7 +53,7 @@ class CuttingProxy:
         self.passed = {True: 0, False: 0}
         self._cut_at: dict[bool, int | None] = {True: None, False: None}
 
-    async def __aenter__(self) -> CuttingProxy:
+    async def __aenter__(self) -> Self:
         self._server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
@@ -143,6 +147,35 @@ class CuttingProxy:
             pieces.append(data[start:end])
             start = end
         return pieces
+
+
+class LateProxy(CuttingProxy):
+    """The first answer with these bytes in it arrives when whoever asked has detached its link or gone."""
+
+    def __init__(self, target_port: int, late: bytes) -> None:
+        super().__init__(target_port)
+        self.was_late = False
+        self._late = late
+        self._gone = asyncio.Event()
+
+    async def _pass_on(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        _budget: _Budget,
+        towards_target: bool,
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65_536):
+                if not towards_target and not self.was_late and self._late in data:
+                    self.was_late = True
+                    await self._gone.wait()
+                writer.write(data)
+                await writer.drain()
+                if towards_target and self.was_late and _DETACH in data:
+                    self._gone.set()
+        if towards_target and self.was_late:
+            self._gone.set()
 
 
 @contextmanager
