@@ -18,7 +18,11 @@ What the disk does not give out is no damage: a page ends before it, and one tha
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import os
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
@@ -27,6 +31,7 @@ import apsw
 from busway.message.event_chunk import ChunkBuilder
 from busway.store.contract import ChunkHead, ChunkPage, FragmentKey, LogChanges, ProducerRow
 from busway.store.log_rows import ListedChunk, chunk_data, chunk_row, damaged_head, is_of, joined_crc
+from busway.store.sqlite.database_file import open_for_reading
 from busway.store.statements import statements_of
 
 query = statements_of(__package__).query
@@ -231,11 +236,28 @@ class LogReader:
         """None for one that is not there, or that no try will bring. Raises IOError: another try may."""
         try:
             rows = self._cursor.execute(_READ_CHUNK, (key,)).fetchall()
-        except (
-            UnicodeDecodeError,
-            apsw.CorruptError,
-        ):  # A flipped bit made text of the bytes, or broke the tree.
+        except UnicodeDecodeError:  # A flipped bit made text of the bytes.
             return None
+        except apsw.CorruptError:
+            return self._looked_at_again(key)
+        return rows[0] if rows else None
+
+    def _looked_at_again(self, key: int) -> Any:
+        """SQLite uses one word for a page that makes no sense and for one that the disk does not give out. The
+        system's last error tells them apart, on a connection that had none before. (Of the file, not of its log.)"""
+        fresh = open_for_reading(Path(self._connection.filename), self._connection.open_vfs)
+        try:
+            rows = fresh.execute(_READ_CHUNK, (key,)).fetchall()
+        except UnicodeDecodeError:
+            return None
+        except apsw.CorruptError as error:
+            failure = last_failure(fresh)
+            if failure:
+                raise apsw.IOError(os.strerror(failure)) from error
+            return None
+        finally:
+            with contextlib.suppress(apsw.Error):  # It tells of the failed read once more.
+                fresh.close(True)
         return rows[0] if rows else None
 
     # -- the rest
@@ -250,6 +272,13 @@ class LogReader:
     def producers(self, log: FragmentKey) -> list[ProducerRow]:
         rows: Any = self._cursor.execute(_READ_PRODUCERS, (log,)).fetchall()
         return [ProducerRow(*row) for row in rows]
+
+
+def last_failure(connection: apsw.Connection) -> int:
+    """Which error the system answered a read of the file with; 0 for none."""
+    number = ctypes.c_int(0)
+    connection.file_control("main", apsw.SQLITE_FCNTL_LAST_ERRNO, ctypes.addressof(number))
+    return number.value
 
 
 def _cut(data: bytes, listed: list[ListedChunk]) -> list[bytes]:
