@@ -392,12 +392,12 @@ def test_a_page_that_reads_nothing_is_left_alone(run, monkeypatch: pytest.Monkey
 
 
 def test_more_pages_than_there_are_places_are_refused(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Attack: sockets are counted, also those that have said nothing yet."""
+    """Attack: sockets are counted."""
     monkeypatch.setattr(live, "PAGES_MAX", 2)
 
     async def work() -> None:
         async with room() as bus:
-            first, _ = await bus.watcher(), await bus.watcher()
+            first, _ = await bus.signed_in(), await bus.signed_in()
             with pytest.raises(aiohttp.WSServerHandshakeError) as refusal:
                 await bus.watcher()
             assert refusal.value.status == 503
@@ -405,6 +405,21 @@ def test_more_pages_than_there_are_places_are_refused(run, monkeypatch: pytest.M
             await first.hear_until("closed")
             await asyncio.sleep(0)
             await bus.watcher()
+
+    run(work())
+
+
+def test_pages_that_say_nothing_keep_nobody_out(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack: the oldest of those without a token gives way to a newcomer; who has shown one stays."""
+    monkeypatch.setattr(live, "PAGES_MAX", 2)
+
+    async def work() -> None:
+        async with room() as bus:
+            await bus.signed_in()
+            silent = await bus.watcher()
+            await bus.signed_in()
+            assert await silent.hear_until("closed") == {}
+            assert bus.gateway._console.live.count == 2
 
     run(work())
 

@@ -58,7 +58,8 @@ class LivePages:
         self.namespace = namespace
         self.overview = overview
         self.mode = mode
-        self._pages: set[LivePage] = set()
+        #: In the order in which they came.
+        self._pages: dict[LivePage, None] = {}
 
     @property
     def count(self) -> int:
@@ -69,18 +70,27 @@ class LivePages:
         if not is_own_origin(websocket):
             await websocket.send_denial_response(Response("Refused: another site's page.", 403))
             return
-        if len(self._pages) >= PAGES_MAX:
+        if len(self._pages) >= PAGES_MAX and not self._end_oldest_stranger():
             await websocket.send_denial_response(Response("Too many pages watch already.", 503))
             return
         page = LivePage(self, websocket)
-        self._pages.add(page)
+        self._pages[page] = None
         try:
             await websocket.accept()
             await page.serve()
         except (WebSocketDisconnect, RuntimeError):
             return  # the page has gone
         finally:
-            self._pages.discard(page)
+            self._pages.pop(page, None)
+
+    def _end_oldest_stranger(self) -> bool:
+        """A newcomer gets its place, so that pages which say nothing cannot keep others out."""
+        oldest = next((page for page in self._pages if page.is_stranger), None)
+        if oldest is None:
+            return False
+        del self._pages[oldest]
+        oldest.end()
+        return True
 
     async def close(self) -> None:
         for page in list(self._pages):
@@ -128,8 +138,13 @@ class LivePage:
         #: Said once for each token.
         self._hello = ""
 
+    @property
+    def is_stranger(self) -> bool:
+        """It has shown no token yet."""
+        return self._grant is None
+
     def end(self) -> None:
-        """The server stops."""
+        """The server stops, or somebody else gets the place."""
         self._is_over = True
         self._work.set()
 
