@@ -132,9 +132,10 @@ def test_a_new_key_works_as_far_as_its_rights_go(shell: Shell, queue: str) -> No
 
 
 def test_stores_are_listed_and_switched(shell: Shell) -> None:
-    """Command-line contract: name, url, state, owner, epoch, fragments; an unknown store is a failure."""
+    """Command-line contract: what is told of each; an unknown store is a failure."""
     stores = shell.json("stores")
-    assert all(set(store) == {"name", "url", "state", "owner", "epoch", "fragments"} for store in stores)
+    told = {"name", "url", "state", "owner", "epoch", "lost_commits", "fragments"}
+    assert all(set(store) == told for store in stores)
     last = stores[-1]["name"]
     shell("stores", "disable", last)
     assert shell.json("stores")[-1]["state"] != "open"

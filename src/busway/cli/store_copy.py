@@ -1,6 +1,5 @@
 """`busway stores copy`: a bus that nobody serves comes to lie in other stores."""
 
-import asyncio
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -54,6 +53,8 @@ def copy(
     as_json: JsonOption = False,
 ) -> None:
     """See `COPY_HELP`."""
+    import asyncio  # for this verb alone: it would slow down all the others
+
     from busway.clock import Clock, Entropy
     from busway.data_directory import DataDirectory
     from busway.safekeeping.bus_copy import copy_bus

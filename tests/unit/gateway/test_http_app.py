@@ -241,6 +241,7 @@ def test_stores_are_listed(exchange: Exchange) -> None:
             "state": "open",
             "owner": "this server",
             "epoch": None,
+            "lost_commits": 0,
             "fragments": 0,
         },
         {
@@ -249,6 +250,7 @@ def test_stores_are_listed(exchange: Exchange) -> None:
             "state": "open",
             "owner": "this server",
             "epoch": None,
+            "lost_commits": 0,
             "fragments": 0,
         },
     ]

@@ -9,6 +9,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
+from busway.broker.fragment.locks import Receiver
 from busway.gateway.http.messages import browsing
 from tests.unit.gateway.http_exchange import HOST, VERSION, Exchange, queue_body, sas_token
 
@@ -264,7 +265,7 @@ def test_all_of_it_asks_for_listen_on_the_entity(exchange: Exchange, method: str
     assert exchange.request(method, f"/orders/{target}", "{}", token=own).status != 401
 
 
-class _Nobody:
+class _Nobody(Receiver):
     """A receiver that takes a session and nothing from it."""
 
     deletes = False

@@ -66,7 +66,7 @@ def waiters(exchange: Exchange) -> int:
 
 
 def watchers(exchange: Exchange) -> int:
-    return sum(len(log._watchers) for log in exchange.hubs.hub("clicks").logs())
+    return sum(len(log.cursors._watchers) for log in exchange.hubs.hub("clicks").logs())
 
 
 def test_a_hub_tells_how_far_its_partitions_are(exchange: Exchange) -> None:

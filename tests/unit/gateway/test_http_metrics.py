@@ -318,7 +318,7 @@ class ManyQueues:
         return self
 
     def shown(self) -> list[dict[str, object]]:
-        return [{"name": "store-0", "state": "open"}]
+        return [{"name": "store-0", "state": "open", "epoch": None, "lost_commits": 0}]
 
 
 def test_ten_thousand_queues_delay_nobody() -> None:

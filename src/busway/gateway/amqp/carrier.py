@@ -49,15 +49,15 @@ OUTPUT_HIGH_BYTES: Final = 1024 * 1024
 OUTPUT_FULL_BYTES: Final = 4 * OUTPUT_HIGH_BYTES
 INPUT_HIGH_BYTES: Final = 4 * 1024 * 1024
 INPUT_LOW_BYTES: Final = INPUT_HIGH_BYTES // 2
-#: One read may bring the ends of many batches: from here on they are refused.
-INPUT_FULL_BYTES: Final = 4 * INPUT_HIGH_BYTES
+#: One read may bring the ends of many batches: from here on they are refused. (Tests make it smaller.)
+INPUT_FULL_BYTES = 4 * INPUT_HIGH_BYTES
 #: What a connection holds is looked at again when so much went to and fro.
 BOOK_EVERY_BYTES: Final = 32 * 1024
 #: A connection that holds more than this and one answer of the largest size is closed: with the bounds as they are at
 #: 48 MiB. One more read, and one more answer, can add to it: never more than 64 MiB together.
 HELD_BYTES_MAX: Final = 32 * 1024 * 1024
-#: What may wait for windows, and be kept by readers, before no more is begun.
-KEPT_FREE_BYTES: Final = 16 * 1024 * 1024
+#: What may wait for windows, and be kept by readers, before no more is begun. (Tests make it smaller.)
+KEPT_FREE_BYTES = 16 * 1024 * 1024
 
 
 class ByteTransport(Protocol):
