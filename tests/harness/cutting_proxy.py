@@ -60,7 +60,9 @@ class CuttingProxy:
 
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
+        self.refuses = True
         self._server.close()
+        await asyncio.sleep(0)  # who was accepted just now is sent away, too
         for pair in list(self._pairs):
             pair.cancel()
         await asyncio.gather(*self._pairs, return_exceptions=True)
