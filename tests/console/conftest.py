@@ -44,8 +44,9 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """For a file only: what other files make would be in its tables, or push what it looks for out of sight."""
     with RunningServer(tmp_path_factory.mktemp("console")) as running:
         shop.set_up(running.connection_string)
         yield running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -58,8 +59,11 @@ class Queue:
 
 
 @pytest.fixture
-def queue(server: RunningServer) -> Queue:
-    return Queue(server.connection_string)
+def queue(server: RunningServer) -> Iterator[Queue]:
+    made = Queue(server.connection_string)
+    yield made
+    with ServiceBusAdministrationClient.from_connection_string(server.connection_string) as admin:
+        admin.delete_queue(made.name)
 
 
 def plain(text: str, **properties: object) -> ServiceBusMessage:
