@@ -36,7 +36,14 @@ def set_up(connection_string: str) -> None:
 def run(work: Coroutine[Any, Any, Result]) -> Result:
     """In a thread: Playwright has a loop of its own in this one."""
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, work).result()
+        return thread.submit(asyncio.run, _to_the_end(work)).result()
+
+
+async def _to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
+    try:
+        return await work
+    finally:
+        await asyncio.sleep(0.05)  # the SDK closes its connections and does not wait for that
 
 
 async def _fill(connection_string: str) -> None:
