@@ -7,7 +7,7 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 from tests.console.conftest import Opened, sign_in
 from tests.harness.running_server import RunningServer
@@ -54,6 +54,25 @@ def test_the_first_screen_of_a_thousand_entities(open_page: Opened, tmp_path: Pa
         assert took < 3
 
 
+def scrolled(page: Page) -> tuple[list[float], float]:
+    """From the top: what each step took, and the longest task meanwhile, in milliseconds."""
+    page.evaluate("window.long = []; document.querySelector('.grid-body').scrollTop = 0")
+    steps = page.evaluate(
+        """async () => {
+            const box = document.querySelector(".grid-body");
+            const took = [];
+            for (let n = 0; n < 60; n++) {
+                const began = performance.now();
+                box.scrollTop += 3000;
+                await new Promise((next) => requestAnimationFrame(() => setTimeout(next)));
+                took.push(performance.now() - began);
+            }
+            return took;
+        }"""
+    )
+    return steps, max(page.evaluate("window.long"), default=0.0)
+
+
 def test_ten_thousand_rows(open_page: Opened, tmp_path: Path) -> None:
     """Speed: as many rows in the document as can be seen, and no long task while one scrolls; an open page costs a
     server at rest next to nothing."""
@@ -69,32 +88,17 @@ def test_ten_thousand_rows(open_page: Opened, tmp_path: Path) -> None:
                     .observe({ type: "longtask" });
             }"""
         )
-        steps = page.evaluate(
-            """async () => {
-                const box = document.querySelector(".grid-body");
-                const took = [];
-                for (let n = 0; n < 60; n++) {
-                    const began = performance.now();
-                    box.scrollTop += 3000;
-                    await new Promise((next) => requestAnimationFrame(() => setTimeout(next)));
-                    took.push(performance.now() - began);
-                }
-                return took;
-            }"""
-        )
+        steps, long = min((scrolled(page) for _ in range(3)), key=lambda one: one[1])
         rows = page.locator(".grid-row").count()
-        long = page.evaluate("window.long")
         before, began = cpu_s(server.pid), monotonic()
         page.wait_for_timeout(4_000)
         share = (cpu_s(server.pid) - before) / (monotonic() - began)
         print(
-            f"10,000 entities: {rows} rows in the document, longest task {max(long, default=0):.0f} ms, a step of"
+            f"10,000 entities: {rows} rows in the document, longest task {long:.0f} ms, a step of"
             f" scrolling {sorted(steps)[len(steps) // 2]:.1f} ms; an open page at rest {share:.1%} of a core"
         )
         assert rows < 100
-        assert (
-            max(long, default=0) < 1_000
-        )  # a busy machine gives a page its turn late: the figure is printed
+        assert long < 200  # of three tries: a busy machine makes one of them late, a slow page all
         assert share < 0.1
 
 
